@@ -3,10 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::bail;
 use clap::{Subcommand, ValueEnum};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 use tradewind_common::exit::Exit;
 use tradewind_data::packed::{Compression, Settings};
 use tradewind_data::stats::{self, Channels, FieldStats};
@@ -127,6 +130,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             tradewind_process::complain!("{error:#}");
             let exit = match error.downcast_ref::<DataError>() {
                 Some(DataError::Asked(_)) => Exit::BadInput,
+                Some(DataError::Interrupted) => Exit::Interrupted,
                 _ => input::exit(&error),
             };
             exit.into()
@@ -192,7 +196,17 @@ fn pack(arguments: &Pack) -> anyhow::Result<()> {
         leave_out: arguments.leave_out,
     };
     let bar = Bar::over(source.len(), "packing");
-    let done = walk::pack(&source, &arguments.out, packing, &mut bar.at())?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // Who asks twice does not wait.
+        flag::register_conditional_shutdown(
+            signal,
+            Exit::Interrupted.number().into(),
+            Arc::clone(&stop),
+        )?;
+        flag::register(signal, Arc::clone(&stop))?;
+    }
+    let done = walk::pack(&source, &arguments.out, packing, &mut bar.at(), &stop)?;
     drop(bar);
     tell(&done.left_out, "left out");
     say(format_args!(

@@ -50,7 +50,9 @@ fn of_data(error: &DataError) -> Verdict {
         | DataError::Damaged { .. }
         | DataError::Device { .. }
         | DataError::Other(_)
-        | DataError::Source(SourceError::File { .. } | SourceError::Ended(_)) => Verdict::Failed,
+        | DataError::Source(
+            SourceError::File { .. } | SourceError::Ended(_) | SourceError::Interrupted,
+        ) => Verdict::Failed,
         // What the files hold does not change: whoever comes to the same place next ends as well.
         DataError::NoFiles
         | DataError::NotHdf5 { .. }

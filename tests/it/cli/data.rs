@@ -115,3 +115,35 @@ fn samples_are_listed_packed_counted_and_verified() {
         &["--layout image: "],
     );
 }
+
+#[test]
+fn packing_that_is_interrupted_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    // 3000 samples of 16 kB: version 1.0 of NumPy's form has 128 bytes before them.
+    let head = "{'descr': '<f4', 'fortran_order': False, 'shape': (3000, 4096)}";
+    let mut bytes = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    bytes.extend(format!("{head:117}\n").as_bytes());
+    bytes.extend((0..3000 * 4096u32).flat_map(|n| (n as f32).to_le_bytes()));
+    fs::write(folder.path().join("x.npy"), bytes).unwrap();
+    let packing = Command::new(root().join("target/debug/tradewind"))
+        .args(["data", "pack", "x.npy", "packed", "--compress=lz4"])
+        .current_dir(folder.path())
+        .stderr(std::process::Stdio::piped())
+        .spawn();
+    let packing = packing.unwrap();
+    // A file is begun when signals are heard.
+    let part = folder.path().join("packed.part");
+    while fs::read_dir(&part).map_or(0, Iterator::count) == 0 {
+        std::thread::yield_now();
+    }
+    let signal = Command::new("kill")
+        .args(["-INT", &packing.id().to_string()])
+        .status();
+    assert!(signal.unwrap().success());
+    let ended = packing.wait_with_output().unwrap();
+    let stderr = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{stderr}");
+    assert!(stderr.contains("interrupted: nothing is kept"), "{stderr}");
+    let left = fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(left, 1, "the samples are all that is there");
+}

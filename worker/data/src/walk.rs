@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::packed::{Settings, Writer};
 use crate::{Ahead, Batch, DataError, Memory, Readers, Source, batch_bytes, read_batch};
@@ -75,12 +76,13 @@ pub struct Done {
 ///
 /// # Errors
 /// A folder that is there, more files than samples, a sample that cannot be packed and is not to be left out, a
-/// full disk.
+/// full disk; that it was stopped.
 pub fn pack(
     source: &Arc<dyn Source>,
     folder: &Path,
     packing: Packing,
     progress: Progress<'_>,
+    stop: &AtomicBool,
 ) -> Result<Done, DataError> {
     if folder.exists() {
         return Err(DataError::file(
@@ -99,6 +101,9 @@ pub fn pack(
     let begins = |file: usize| file * len / files;
     let mut file = 0;
     walk(source, packing.readers, |number, read| {
+        if stop.load(Ordering::Relaxed) {
+            return Err(DataError::Interrupted);
+        }
         if number == begins(file) {
             if let Some(whole) = writer.take() {
                 done.stored += finish(whole)?;
@@ -214,6 +219,8 @@ mod tests {
         Arc::new(Numbers::of(50))
     }
 
+    static GO: AtomicBool = AtomicBool::new(false);
+
     const PACKING: Packing = Packing {
         files: 3,
         readers: 2,
@@ -229,9 +236,13 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let folder = parent.path().join("packed");
         let mut steps = Vec::new();
-        let done = pack(&numbers(), &folder, PACKING, &mut |samples, _| {
-            steps.push(samples)
-        });
+        let done = pack(
+            &numbers(),
+            &folder,
+            PACKING,
+            &mut |samples, _| steps.push(samples),
+            &GO,
+        );
         let done = done.unwrap();
         assert_eq!((done.samples, steps.len()), (49, 50));
         let left_out: Vec<_> = done.left_out.iter().map(ToString::to_string).collect();
@@ -246,7 +257,7 @@ mod tests {
         }
         let want: Vec<i32> = (0..50).filter(|number| *number != 13).collect();
         assert_eq!(got, want);
-        let again = pack(&numbers(), &folder, PACKING, &mut |_, _| {}).unwrap_err();
+        let again = pack(&numbers(), &folder, PACKING, &mut |_, _| {}, &GO).unwrap_err();
         assert!(again.to_string().contains("it is there already"), "{again}");
     }
 
@@ -258,15 +269,32 @@ mod tests {
             leave_out: false,
             ..PACKING
         };
-        let error = pack(&numbers(), &folder, strict, &mut |_, _| {}).unwrap_err();
+        let error = pack(&numbers(), &folder, strict, &mut |_, _| {}, &GO).unwrap_err();
         assert_eq!(error.to_string(), "sample 13, the number 13: unlucky");
         assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 0);
         let many = Packing {
             files: 51,
             ..PACKING
         };
-        let error = pack(&numbers(), &folder, many, &mut |_, _| {}).unwrap_err();
+        let error = pack(&numbers(), &folder, many, &mut |_, _| {}, &GO).unwrap_err();
         assert_eq!(error.to_string(), "50 samples cannot be dealt to 51 files");
+    }
+
+    #[test]
+    fn one_that_is_stopped_leaves_nothing() {
+        let parent = tempfile::tempdir().unwrap();
+        let stop = AtomicBool::new(false);
+        let at = &mut |samples, _| stop.store(samples == 20, Ordering::Relaxed);
+        let error = pack(
+            &numbers(),
+            &parent.path().join("packed"),
+            PACKING,
+            at,
+            &stop,
+        )
+        .unwrap_err();
+        assert_eq!(error, DataError::Interrupted);
+        assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 0);
     }
 
     #[test]

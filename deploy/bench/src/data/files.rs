@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
@@ -133,9 +134,8 @@ impl Files {
                     settings: Settings::default(),
                     leave_out: false,
                 };
-                walk::pack(&drawn, folder, packing, &mut |samples, _| {
-                    bar.set_position(samples as u64);
-                })?;
+                let at = &mut |samples, _| bar.set_position(samples as u64);
+                walk::pack(&drawn, folder, packing, at, &AtomicBool::new(false))?;
             }
             Form::Hdf5 => hdf5_files(&*drawn, folder, &bar)?,
         }
