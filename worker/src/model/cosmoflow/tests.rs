@@ -113,9 +113,7 @@ fn it_learns_what_there_is_and_tells_each_parameter() {
     let tensors = task.tensors();
     for _ in 0..150 {
         for (_, tensor, _) in &tensors {
-            if tensor.requires_grad() {
-                tensor.grad().set_data(&Tensor::new());
-            }
+            tensor.shallow_clone().zero_grad();
         }
         task.loss(&batch).backward();
         tch::no_grad(|| {
