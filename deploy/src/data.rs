@@ -1,4 +1,4 @@
-//! `tradewind data`: packs samples, looks at them, verifies them, counts them, and lists files of them.
+//! `tradewind data`: packs samples, looks at them, verifies them, counts them, lists files of them, and makes some.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::bail;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Subcommand, ValueEnum};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -16,6 +17,7 @@ use tradewind_data::stats::{self, Channels, FieldStats};
 use tradewind_data::walk::{self, Packing};
 use tradewind_data::{DataError, Hdf5Folder, Layout, Source, manifest};
 use tradewind_folder::input::{self, BadInput};
+use tradewind_make::{Form, Order};
 use tradewind_process::log::say;
 
 /// Bad samples that are told one by one.
@@ -39,6 +41,8 @@ enum Verb {
     Stats(Stats),
     /// Write the list of a folder's files, so that a run need not look for them.
     Manifest(Manifest),
+    /// Make data by simulation. Goes on where it was interrupted.
+    Make(Make),
 }
 
 /// Where samples are.
@@ -116,6 +120,43 @@ struct Manifest {
     out: Option<PathBuf>,
 }
 
+#[derive(Debug, clap::Args)]
+struct Make {
+    /// What to make.
+    #[arg(value_parser = recipes())]
+    name: String,
+    /// Number of samples of all splits together; a few more complete the last simulation.
+    #[arg(long)]
+    samples: Option<usize>,
+    /// What all random numbers follow from.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The folder to make, or to go on with; .deps/data/NAME if not given.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// How samples are stored.
+    #[arg(long, value_enum, default_value_t = MakeForm::Packed)]
+    form: MakeForm,
+    /// Simulations at a time; as many as there are cores if not given.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum MakeForm {
+    /// Packed files, which are read fastest.
+    Packed,
+    /// A file for each sample, in the layout of the public data.
+    Hdf5,
+}
+
+/// The names that there are, with a line on each.
+fn recipes() -> PossibleValuesParser {
+    let recipes = tradewind_make::RECIPES.iter();
+    let values = recipes.map(|recipe| PossibleValue::new(recipe.name).help(recipe.about));
+    values.collect::<Vec<_>>().into()
+}
+
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let done = match &arguments.verb {
         Verb::Pack(arguments) => pack(arguments),
@@ -123,6 +164,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         Verb::Verify(from) => verify(from),
         Verb::Stats(arguments) => count(arguments),
         Verb::Manifest(arguments) => list(arguments),
+        Verb::Make(arguments) => make(arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -348,6 +390,48 @@ fn list(arguments: &Manifest) -> anyhow::Result<()> {
         "the files with {} samples are listed in {}",
         listed.len(),
         out.display()
+    ));
+    Ok(())
+}
+
+fn make(arguments: &Make) -> anyhow::Result<()> {
+    let recipe = tradewind_make::named(&arguments.name).expect("no other name is taken");
+    let default = || Path::new(".deps/data").join(recipe.name);
+    let folder = arguments.out.clone().unwrap_or_else(default);
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let order = Order {
+        folder: &folder,
+        samples: arguments.samples.unwrap_or(recipe.samples),
+        seed: arguments.seed,
+        form: match arguments.form {
+            MakeForm::Packed => Form::Packed,
+            MakeForm::Hdf5 => Form::Hdf5,
+        },
+        threads: arguments.threads.map_or_else(cores, usize::from),
+    };
+    let style = "making [{bar:30}] {pos}/{len} samples, {eta} left";
+    let style = ProgressStyle::with_template(style).expect("the template is right");
+    let bar = ProgressBar::new(order.samples as u64).with_style(style);
+    let made = (recipe.make)(&order, &mut |done, all| {
+        if bar.length() != Some(all as u64) || bar.position() == 0 {
+            bar.set_length(all as u64);
+            // What was there says nothing about how fast others come.
+            bar.set_position(done as u64);
+            bar.reset_eta();
+        }
+        bar.set_position(done as u64);
+    });
+    bar.finish_and_clear();
+    let made = made?;
+    let found = match made.found {
+        0 => String::new(),
+        found => format!(", of which {found} were there"),
+    };
+    say(format_args!(
+        "{} samples{found}, {}, are in {}; CARD.md there says what they are",
+        made.samples,
+        HumanBytes(made.bytes),
+        folder.display()
     ));
     Ok(())
 }

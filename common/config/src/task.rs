@@ -1,6 +1,7 @@
 //! What is trained, and on what. A task has a name, which `model.name` chooses, and keys of its own;
 //! [`task!`](macro@crate::task) defines it once. Those of other tasks need not be given.
 
+mod cosmoflow;
 mod described;
 mod field;
 mod forecast;
@@ -16,6 +17,7 @@ use toml_edit::Document;
 
 use super::key::Key;
 use super::{Value, Values};
+pub use cosmoflow::Cosmoflow;
 pub use described::{described, description};
 pub use field::Typed;
 pub use forecast::Forecast;
@@ -31,6 +33,7 @@ pub(crate) const BUILT_IN: &[KnownTask] = &[
     KnownTask::of::<Mnist>(),
     KnownTask::of::<Resnet>(),
     KnownTask::of::<Replay>(),
+    KnownTask::of::<Cosmoflow>(),
 ];
 
 /// What stands in the place of a task where ranks are a person's script, which brings model, data and loss. No

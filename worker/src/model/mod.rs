@@ -5,6 +5,7 @@
 //! `registry`.
 
 pub mod baseline;
+pub mod cosmoflow;
 pub mod forecast;
 mod layer;
 pub mod mnist;

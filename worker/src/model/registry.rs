@@ -2,7 +2,9 @@
 
 use std::sync::LazyLock;
 
-use tradewind_config::{Config, Forecast, KnownTask, Mnist, Replay, Resnet, Task as Chosen, Tasks};
+use tradewind_config::{
+    Config, Cosmoflow, Forecast, KnownTask, Mnist, Replay, Resnet, Task as Chosen, Tasks,
+};
 
 use super::{Reading, Task, TaskError, TaskKind};
 
@@ -12,6 +14,7 @@ const BUILT_IN: &[TaskEntry] = &[
     TaskEntry::of::<Mnist>(),
     TaskEntry::of::<Resnet>(),
     TaskEntry::of::<Replay>(),
+    TaskEntry::of::<Cosmoflow>(),
 ];
 
 /// A task with its model, or why there is none.

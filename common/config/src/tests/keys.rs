@@ -160,7 +160,10 @@ fn rows_say_beside_what_a_key_has_an_effect() {
         }
     });
     check("train.samples", None);
-    check("data.folder", Some("`model.name` is `mnist` or `replay`"));
+    check(
+        "data.folder",
+        Some("`model.name` is `mnist`, `replay` or `cosmoflow`"),
+    );
     check("merge.wait_ms_max", Some("`merge.min_groups` is above 1"));
     check(
         "optimizer.trust",

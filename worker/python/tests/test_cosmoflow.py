@@ -1,0 +1,112 @@
+"""The built-in task `cosmoflow` beside the same network in PyTorch, which is given what a run has saved."""
+
+import json
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from runs import COMMAND, PATIENCE
+
+#: A record of a packed file: int16 counts, then four f32; it begins at a multiple of 64 bytes.
+VOLUME = (4, 32, 32, 32)
+RECORD = np.dtype([("volume", "<i2", VOLUME), ("target", "<f4", 4), ("rest", "V48")])
+SMALL = {"convolutions": [8, 12, 16], "hidden": [10], "stem": True, "norm": True, "dropout": 0.25}
+PAPER = {"convolutions": [32, 64, 128, 256, 512], "hidden": [128, 64], "stem": False, "norm": False, "dropout": 0.5}
+
+
+class Network(nn.Module):
+    """As MLPerf HPC's reference, and smaller ones."""
+
+    def __init__(self, model: dict, size: int, redshifts: int = 4, told: int = 4) -> None:
+        super().__init__()
+        widths, self.stem = [redshifts, *model["convolutions"]], model["stem"]
+        pairs = list(zip(widths, widths[1:]))
+        stride = [2 if self.stem and number == 0 else 1 for number in range(len(pairs))]
+        self.conv = nn.ModuleList(
+            nn.Conv3d(*pair, 3, step, 1, bias=not model["norm"]) for pair, step in zip(pairs, stride)
+        )
+        self.norm = nn.ModuleList(nn.BatchNorm3d(out) if model["norm"] else nn.Identity() for _, out in pairs)
+        units = [widths[-1] * (size // 2 ** len(pairs)) ** 3, *model["hidden"], told]
+        self.fc = nn.ModuleList(nn.Linear(*pair) for pair in zip(units, units[1:]))
+        self.dropout = nn.Dropout(model["dropout"])
+
+    def forward(self, counts: torch.Tensor) -> torch.Tensor:
+        hidden = counts.float().log1p()
+        for number, (conv, norm) in enumerate(zip(self.conv, self.norm)):
+            hidden = nn.functional.leaky_relu(norm(conv(hidden)), 0.3)
+            if not (self.stem and number == 0):
+                hidden = nn.functional.max_pool3d(hidden, 2)
+        hidden = hidden.flatten(1)
+        for fc in self.fc[:-1]:
+            hidden = self.dropout(nn.functional.leaky_relu(fc(hidden), 0.3))
+        return 1.2 * torch.tanh(self.fc[-1](hidden))
+
+
+def saved(path: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a safetensors file."""
+    content = path.read_bytes()
+    begin = 8 + int.from_bytes(content[:8], "little")
+    tensors = {}
+    for name, of in json.loads(content[8:begin]).items():
+        if name != "__metadata__":
+            first, last = (begin + at for at in of["data_offsets"])
+            values = np.frombuffer(content[first:last], "<f4").reshape(of["shape"])
+            tensors[name] = torch.from_numpy(values.copy())
+    return tensors
+
+
+class Cosmoflow(unittest.TestCase):
+    def test_a_run_tells_what_pytorch_tells(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            self.check(Path(folder))
+
+    def check(self, root: Path) -> None:
+        # Three boxes: one for each split.
+        self.tradewind("data", "make", "cosmology", "--samples", "24", "--out", root / "data")
+        keys = {
+            "run.name": "cosmoflow",
+            "cluster.groups": [1],
+            "model.name": "cosmoflow",
+            "data.folder": str(root / "data"),
+            "train.samples": 64,
+            "train.batch": 4,
+            "train.consistency": "sync",
+            "optimizer.name": "adam",
+            "optimizer.learning_rate": 0.002,
+            **{f"model.{key}": value for key, value in SMALL.items()},
+        }
+        lines = [f"{key} = {json.dumps(value)}\n" for key, value in keys.items()]
+        (root / "run.toml").write_text("".join(lines))
+        self.tradewind("run", root / "run.toml", "--out", root / "run")
+        network = Network(SMALL, VOLUME[-1])
+        missing = network.load_state_dict(saved(root / "run/model.safetensors"), strict=False)
+        self.assertEqual(missing.unexpected_keys, [])
+        self.assertTrue(all(name.endswith("num_batches_tracked") for name in missing.missing_keys), missing)
+        network.eval()
+        held_out = np.fromfile(root / "data/held_out/00000.pack", RECORD, count=8, offset=64)
+        with torch.no_grad():
+            told = network(torch.from_numpy(held_out["volume"].astype("i2")))
+        errors = (told - torch.from_numpy(held_out["target"].copy())).abs().mean(0)
+        evaluation = json.loads((root / "run/evaluation.json").read_text())
+        for part, want in zip(evaluation["parts"], errors.tolist(), strict=True):
+            self.assertAlmostEqual(part["value"], want, delta=1e-5, msg=part["name"])
+        # It has learned something: the network of before the first step tells other numbers.
+        self.assertGreater((told.max(0).values - told.min(0).values).max().item(), 1e-3)
+
+    def tradewind(self, *arguments: str | Path) -> None:
+        told = subprocess.run([COMMAND, *arguments], capture_output=True, text=True, timeout=PATIENCE)
+        self.assertEqual(told.returncode, 0, told.stdout + told.stderr)
+
+    def test_the_papers_network_has_the_known_number_of_parameters(self) -> None:
+        with torch.device("meta"):
+            network = Network(PAPER, 128)
+        self.assertEqual(sum(parameter.numel() for parameter in network.parameters()), 8_907_556)
+
+
+if __name__ == "__main__":
+    unittest.main()

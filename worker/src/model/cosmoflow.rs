@@ -1,0 +1,447 @@
+//! Which universe a cube of matter comes from: parameters of the simulation, told by a 3D convolutional network.
+//!
+//! Mathuriya et al. 2018, "CosmoFlow: Using Deep Learning to Learn the Universe at Scale", in the shape of the
+//! reference of MLPerf HPC (Farrell et al. 2021, "MLPerf HPC: A Holistic Benchmark Suite for Scientific Machine
+//! Learning on HPC Systems", section III-A):
+//!
+//! ```text
+//! h = log(1 + counts)                                    [samples, redshifts, n, n, n]
+//! for each convolution: h = maxpool2(leaky(conv3(h)))    leaky(x) = x, or 0.3 x where x < 0
+//! for each hidden layer: h = dropout(leaky(linear(h)))
+//! told = 1.2 tanh(linear(h))                             [samples, parameters]
+//! ```
+//! Smaller ones of its kind begin with a stem, a convolution of stride 2 without a maximum behind it, and have batch
+//! normalisation between convolution and `leaky`. The loss is the mean square error of scaled parameters, which lie in
+//! [-1, 1]; the metric is their mean absolute error.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use tch::{Device, Kind, Tensor};
+use tradewind_common::layout::TensorKind;
+use tradewind_common::record::{Better, Measure, Part};
+use tradewind_data::{Field, Kind as Number, Moves};
+
+use super::norm::Norm;
+use super::{Reading, Report, Task, TaskError, TaskKind, seeded};
+use crate::data::{Asked, Batch, DataError, Dataset, Split, Stored};
+
+/// Bytes of samples that are evaluated at once; one sample may be larger.
+const EVALUATE_BYTES: usize = 16 << 20;
+
+/// What is left of numbers below 0, as in the reference.
+const SLOPE: f64 = 0.3;
+
+/// The network tells numbers between plus and minus so much, so that those at the ends can be reached.
+const TOLD_MAX: f64 = 1.2;
+
+/// Counts by which cells are told apart for the simple forecast: the parts of the cells that have more than each.
+const EDGES: [i64; 12] = [0, 1, 2, 3, 4, 6, 8, 11, 15, 22, 32, 64];
+
+/// Weight of the squares of the simple forecast's coefficients, of features with deviation 1.
+const RIDGE: f64 = 1e-3;
+
+const ON_CPU: (Kind, Device) = (Kind::Float, Device::Cpu);
+
+impl TaskKind for tradewind_config::Cosmoflow {
+    fn build(&self, seed: u64, reading: &Reading) -> Result<Box<dyn Task>, TaskError> {
+        Ok(Box::new(Cosmoflow::new(self, seed, reading)?))
+    }
+}
+
+/// The samples with the network.
+pub struct Cosmoflow {
+    samples: Arc<Stored>,
+    names: Vec<String>,
+    network: Network,
+}
+
+impl Cosmoflow {
+    /// Opens the samples and draws initial values from `seed`.
+    ///
+    /// # Errors
+    /// Samples that cannot be used or do not fit the network.
+    pub fn new(
+        settings: &tradewind_config::Cosmoflow,
+        seed: u64,
+        reading: &Reading,
+    ) -> Result<Self, TaskError> {
+        let samples = opened(settings, seed, reading)?;
+        let fields = samples.fields();
+        let (redshifts, size) = volume(&settings.folder, &fields)?;
+        let told = settings.parameters.len();
+        let target = [Field::new("target", Number::F32, &[told])];
+        if !target.iter().all(|target| fields.contains(target)) {
+            return Err(TaskError::Other(format!(
+                "{}: samples need the field {}, one number for each name of data.parameters; they have {}",
+                settings.folder.display(),
+                target[0],
+                listed(&fields)
+            )));
+        }
+        let network = seeded(seed, || Network::new(settings, redshifts, size))?;
+        Ok(Self {
+            samples: Arc::new(samples),
+            names: settings.parameters.clone(),
+            network,
+        })
+    }
+
+    /// All samples of a split in order, some at a time, where the model is.
+    fn each(
+        &self,
+        split: Split,
+        mut look: impl FnMut(&Batch) -> Result<(), DataError>,
+    ) -> Result<usize, DataError> {
+        let samples: Vec<usize> = (0..self.samples.len(split)).collect();
+        let sample_bytes = tradewind_data::batch_bytes(&self.samples.fields(), 1).max(1);
+        for some in samples.chunks((EVALUATE_BYTES / sample_bytes).max(1)) {
+            let batch = self.samples.batch(Asked::of(split, some))?;
+            look(&batch.to(self.network.device())?)?;
+        }
+        Ok(samples.len())
+    }
+
+    /// The mean absolute error of each parameter over a split, `[parameters]`.
+    fn errors(&self, split: Split) -> Result<Vec<f64>, DataError> {
+        let mut sum = Tensor::zeros([self.names.len() as i64], (Kind::Double, Device::Cpu));
+        let count = self.each(split, |batch| {
+            let told = tch::no_grad(|| self.network.forward(&batch["volume"], false));
+            sum += errors(&told, &batch["target"]);
+            Ok(())
+        })?;
+        Ok(numbers(&(sum / count as f64)))
+    }
+
+    /// What can be told without a network, and its errors on held-out samples: the mean of the training targets,
+    /// and a ridge regression on how many cells have how many counts (Hoerl and Kennard 1970, equation 2.1).
+    fn simple(&self) -> Result<[(&'static str, Vec<f64>); 2], DataError> {
+        let (mut x, mut y) = (Vec::new(), Vec::new());
+        self.each(Split::Train, |batch| {
+            x.push(histogram(&batch["volume"]));
+            y.push(batch["target"].to(Device::Cpu).to_kind(Kind::Double));
+            Ok(())
+        })?;
+        let (x, y) = (Tensor::cat(&x, 0), Tensor::cat(&y, 0));
+        let over_samples = [0i64].as_slice();
+        let mean = y.mean_dim(over_samples, true, Kind::Double);
+        let middle = x.mean_dim(over_samples, true, Kind::Double);
+        let deviation = x.std_dim(over_samples, false, true).clamp_min(1e-9);
+        let scaled = |x: &Tensor| (x - &middle) / &deviation;
+        let x = scaled(&x);
+        let count = x.size()[0] as f64;
+        let squares = x.tr().matmul(&x) / count;
+        let ridge = Tensor::eye(squares.size()[0], (Kind::Double, Device::Cpu)) * RIDGE;
+        let products = x.tr().matmul(&(&y - &mean)) / count;
+        let weight = Tensor::linalg_solve(&(squares + ridge), &products, true);
+        let mut sums = [(); 2].map(|()| mean.zeros_like().squeeze_dim(0));
+        let count = self.each(Split::HeldOut, |batch| {
+            let regression = scaled(&histogram(&batch["volume"])).matmul(&weight) + &mean;
+            let target = batch["target"].to(Device::Cpu);
+            sums[0] += errors(&mean.expand_as(&target), &target);
+            sums[1] += errors(&regression, &target);
+            Ok(())
+        })?;
+        let [means, ridges] = sums.map(|sum| numbers(&(sum / count as f64)));
+        Ok([
+            ("mean of training targets", means),
+            ("ridge on histograms", ridges),
+        ])
+    }
+}
+
+/// The three folders of samples.
+fn opened(
+    settings: &tradewind_config::Cosmoflow,
+    seed: u64,
+    reading: &Reading,
+) -> Result<Stored, TaskError> {
+    let open = |part: &str| reading.open(&settings.folder.join(part), None);
+    let samples = Stored::new(open("train")?, open("validation")?, open("held_out")?)?;
+    let samples = samples.read_by(reading);
+    if !settings.augment {
+        return Ok(samples);
+    }
+    let moves = Moves {
+        extents: 3,
+        turn: true,
+        ..Moves::default()
+    };
+    Ok(samples.augmented(&["volume"], moves, seed)?)
+}
+
+/// Number of redshifts and of cells along an edge.
+fn volume(folder: &Path, fields: &[Field]) -> Result<(i64, i64), TaskError> {
+    let volume = fields.iter().find(|field| field.name == "volume");
+    match volume.map(|field| (field.varies(), &field.shape[..])) {
+        Some((false, [redshifts, z, y, x])) if z == y && y == x => {
+            Ok((*redshifts as i64, *x as i64))
+        }
+        _ => Err(TaskError::Other(format!(
+            "{}: samples need a field volume of shape [redshifts, n, n, n]; they have {}",
+            folder.display(),
+            listed(fields)
+        ))),
+    }
+}
+
+fn listed(fields: &[Field]) -> String {
+    let fields: Vec<String> = fields.iter().map(ToString::to_string).collect();
+    fields.join(", ")
+}
+
+/// Sums over samples of absolute errors, `[parameters]`.
+fn errors(told: &Tensor, target: &Tensor) -> Tensor {
+    let errors = (told - target).abs().to(Device::Cpu);
+    errors.sum_dim_intlist([0i64].as_slice(), false, Kind::Double)
+}
+
+/// The parts of the cells with more counts than each of [`EDGES`], `[samples, redshifts × edges]`. Their roots,
+/// since those deviate about as much where few cells are counted as where many are.
+fn histogram(volume: &Tensor) -> Tensor {
+    let above = EDGES.map(|edge| {
+        let above = volume.gt(edge).to_kind(Kind::Float);
+        above.mean_dim([2i64, 3, 4].as_slice(), false, Kind::Float)
+    });
+    let parts = Tensor::cat(&above, 1).sqrt();
+    parts.to(Device::Cpu).to_kind(Kind::Double)
+}
+
+fn numbers(tensor: &Tensor) -> Vec<f64> {
+    Vec::try_from(tensor).expect("f64 on the CPU")
+}
+
+fn mean(numbers: &[f64]) -> f64 {
+    numbers.iter().sum::<f64>() / numbers.len() as f64
+}
+
+fn measured(name: &str, value: f64) -> Measure {
+    Measure {
+        name: name.into(),
+        unit: String::new(),
+        value,
+    }
+}
+
+impl Task for Cosmoflow {
+    fn tensors(&self) -> Vec<(String, Tensor, TensorKind)> {
+        self.network.tensors()
+    }
+
+    fn dataset(&self) -> Arc<dyn Dataset> {
+        Arc::clone(&self.samples) as Arc<dyn Dataset>
+    }
+
+    /// The mean square error of scaled parameters.
+    fn loss(&self, batch: &Batch) -> Tensor {
+        let told = self.network.forward(&batch["volume"], true);
+        (told - &batch["target"]).square().mean(Kind::Float)
+    }
+
+    fn measure(&self, split: Split) -> Result<Measure, TaskError> {
+        let name = match split {
+            Split::Train => "training MAE",
+            Split::Validation => tradewind_config::Cosmoflow::VALIDATION_METRIC,
+            Split::HeldOut => "held-out MAE",
+        };
+        Ok(measured(name, mean(&self.errors(split)?)))
+    }
+
+    /// One part for each parameter.
+    fn evaluate(&self) -> Result<Report, TaskError> {
+        let errors = self.errors(Split::HeldOut)?;
+        let simple = self.simple()?;
+        let part = |(at, name): (usize, &String)| Part {
+            name: name.clone(),
+            value: errors[at],
+            baselines: simple.iter().map(|(_, errors)| errors[at]).collect(),
+        };
+        let baselines = simple.iter();
+        Ok(Report {
+            metric: measured("held-out MAE", mean(&errors)),
+            better: Better::Lower,
+            validation: self.measure(Split::Validation)?,
+            baselines: baselines
+                .map(|(name, errors)| measured(name, mean(errors)))
+                .collect(),
+            parts: self.names.iter().enumerate().map(part).collect(),
+            picture: None,
+        })
+    }
+
+    fn notes(&self) -> BTreeMap<String, String> {
+        let stem = match self.network.stem {
+            true => "; conv.0 has stride 2 and no maximum behind it",
+            false => "",
+        };
+        let norm = match self.network.convolutions[0].norm {
+            Some(_) => "norm(conv(h))",
+            None => "conv(h)",
+        };
+        let forward = format!(
+            "h = log1p(counts); h = max_pool3d(leaky({norm}), 2) for each conv (3x3x3, zero padding 1{stem}); \
+             h = leaky(fc(flatten(h))) for each fc but the last; {TOLD_MAX} * tanh(fc(h)); \
+             leaky = leaky_relu with slope {SLOPE}; eps of norms 1e-5"
+        );
+        BTreeMap::from([
+            ("model".into(), "cosmoflow".into()),
+            ("parameters".into(), self.names.join(", ")),
+            ("forward".into(), forward),
+        ])
+    }
+}
+
+/// The network without data.
+struct Network {
+    convolutions: Vec<Convolution>,
+    /// The hidden layers, and the one that tells.
+    linear: Vec<Linear>,
+    stem: bool,
+    dropout: f64,
+}
+
+/// A 3×3×3 convolution with zeros beyond the edge.
+struct Convolution {
+    /// `[out, into, 3, 3, 3]`.
+    weight: Tensor,
+    /// `[out]`, where no normalisation comes behind it.
+    bias: Option<Tensor>,
+    norm: Option<Norm>,
+}
+
+struct Linear {
+    /// `[out, into]`.
+    weight: Tensor,
+    /// `[out]`.
+    bias: Tensor,
+}
+
+impl Network {
+    /// For volumes `[redshifts, size, size, size]`.
+    fn new(
+        settings: &tradewind_config::Cosmoflow,
+        redshifts: i64,
+        size: i64,
+    ) -> Result<Self, TaskError> {
+        let (mut into, mut left) = (redshifts, size);
+        let mut convolutions = Vec::new();
+        for &out in &settings.convolutions {
+            convolutions.push(Convolution::new(out, into, settings.norm));
+            (into, left) = (out, left / 2);
+        }
+        if left == 0 {
+            return Err(TaskError::Other(format!(
+                "model.convolutions has {} convolutions, each of which halves a cube of {size} cells along an edge: \
+                 nothing is left of it; name fewer of them",
+                settings.convolutions.len()
+            )));
+        }
+        into *= left.pow(3);
+        let mut linear = Vec::new();
+        for &out in &settings.hidden {
+            linear.push(Linear::new(out, into, rectified(into)));
+            into = out;
+        }
+        // Small, so that at first the middle is told.
+        linear.push(Linear::new(settings.parameters.len() as i64, into, 0.01));
+        Ok(Self {
+            convolutions,
+            linear,
+            stem: settings.stem,
+            dropout: settings.dropout,
+        })
+    }
+
+    /// From counts `[samples, redshifts, n, n, n]` to scaled parameters `[samples, parameters]`, in f32. In training
+    /// units are dropped, and statistics are the batch's and move the running ones.
+    fn forward(&self, volume: &Tensor, train: bool) -> Tensor {
+        let mut hidden = volume.to_kind(Kind::Float).log1p();
+        for (number, layer) in self.convolutions.iter().enumerate() {
+            let is_stem = self.stem && number == 0;
+            let stride = if is_stem { 2 } else { 1 };
+            hidden = hidden.conv3d(&layer.weight, layer.bias.as_ref(), stride, 1, 1, 1);
+            if let Some(norm) = &layer.norm {
+                hidden = norm.forward(&hidden, train);
+            }
+            // The maximum commutes with what rises, which then has an eighth of the numbers to work on.
+            if !is_stem {
+                hidden = hidden.max_pool3d(2, 2, 0, 1, false);
+            }
+            hidden = leaky(&hidden);
+        }
+        hidden = hidden.flatten(1, -1);
+        let (last, layers) = self.linear.split_last().expect("one layer tells");
+        for layer in layers {
+            hidden = leaky(&layer.forward(&hidden)).dropout(self.dropout, train);
+        }
+        // Under autocast too, what is told is f32.
+        last.forward(&hidden).to_kind(Kind::Float).tanh() * TOLD_MAX
+    }
+
+    fn device(&self) -> Device {
+        self.linear[0].weight.device()
+    }
+
+    /// Parameters first, so that all statistics are in one bucket.
+    fn tensors(&self) -> Vec<(String, Tensor, TensorKind)> {
+        let (mut parameters, mut buffers) = (Vec::new(), Vec::new());
+        let handle =
+            |name: String, tensor: &Tensor| (name, tensor.shallow_clone(), TensorKind::Parameter);
+        for (number, layer) in self.convolutions.iter().enumerate() {
+            parameters.push(handle(format!("conv.{number}.weight"), &layer.weight));
+            if let Some(bias) = &layer.bias {
+                parameters.push(handle(format!("conv.{number}.bias"), bias));
+            }
+            if let Some(norm) = &layer.norm {
+                norm.tensors(&format!("norm.{number}"), &mut parameters, &mut buffers);
+            }
+        }
+        for (number, layer) in self.linear.iter().enumerate() {
+            parameters.push(handle(format!("fc.{number}.weight"), &layer.weight));
+            parameters.push(handle(format!("fc.{number}.bias"), &layer.bias));
+        }
+        parameters.extend(buffers);
+        parameters
+    }
+}
+
+impl Convolution {
+    fn new(out: i64, into: i64, norm: bool) -> Self {
+        let weight = Tensor::randn([out, into, 3, 3, 3], ON_CPU) * rectified(27 * into);
+        let bias = || Tensor::zeros([out], ON_CPU).set_requires_grad(true);
+        Self {
+            weight: weight.set_requires_grad(true),
+            bias: (!norm).then(bias),
+            norm: norm.then(|| Norm::new(out)),
+        }
+    }
+}
+
+impl Linear {
+    fn new(out: i64, into: i64, deviation: f64) -> Self {
+        let weight = Tensor::randn([out, into], ON_CPU) * deviation;
+        Self {
+            weight: weight.set_requires_grad(true),
+            bias: Tensor::zeros([out], ON_CPU).set_requires_grad(true),
+        }
+    }
+
+    fn forward(&self, hidden: &Tensor) -> Tensor {
+        hidden.linear(&self.weight, Some(&self.bias))
+    }
+}
+
+/// The deviation of weights that keeps the size of values through `leaky` (He et al. 2015, "Delving Deep into
+/// Rectifiers", equation 15).
+fn rectified(inputs: i64) -> f64 {
+    (2.0 / ((1.0 + SLOPE * SLOPE) * inputs as f64)).sqrt()
+}
+
+fn leaky(hidden: &Tensor) -> Tensor {
+    let slope = Tensor::full([1], SLOPE, (hidden.kind(), hidden.device()));
+    hidden.prelu(&slope)
+}
+
+#[cfg(test)]
+mod tests;
