@@ -71,6 +71,7 @@ class Cosmoflow(unittest.TestCase):
         keys = {
             "run.name": "cosmoflow",
             "cluster.groups": [1],
+            "compute.device": "cpu",
             "model.name": "cosmoflow",
             "data.folder": str(root / "data"),
             "train.samples": 64,
