@@ -200,7 +200,10 @@ mod tests {
     use rand_chacha::rand_core::SeedableRng;
 
     use super::*;
-    use crate::cosmology::{MIDDLE, SIDE};
+    use crate::cosmology::MIDDLE;
+
+    /// Edge of a box in Mpc/h: twice that of the data, so that many waves fit in where linear theory holds.
+    const SIDE: f64 = 256.0;
 
     /// Power of counts in (Mpc/h)³ in shells of `width` whole wave numbers: the mean wave number in h/Mpc and the
     /// power. The part that cells take off waves is given back.

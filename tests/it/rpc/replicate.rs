@@ -102,7 +102,18 @@ fn a_bad_record_is_refused_and_changes_nothing() {
             }
             (held, status(&client, RUN).await.unwrap().placement)
         };
-        let before = held().await;
+        // The copy hears a moment later than who is asked for the placement.
+        let before = loop {
+            let (shards, placement) = held().await;
+            let newest = placement
+                .as_ref()
+                .and_then(|placement| placement.holding.as_ref());
+            let newest = newest.map(|holding| holding.generation);
+            if shards.iter().all(|shard| Some(shard.generation) == newest) {
+                break (shards, placement);
+            }
+            tokio::task::yield_now().await;
+        };
         for (name, server, change, want) in RECORDS {
             let mut record = probe();
             change(&mut record);
