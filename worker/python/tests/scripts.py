@@ -84,6 +84,8 @@ def train() -> None:
     opt = rank.optimizer(net)
     loader = rank.loader(Lines(), num_workers=rank.settings.get("workers", 0))
     taken = 0
+    # The others may have done all by now: it may get no batch.
+    killed_once(rank, taken)
     while not rank.done:
         for batch in loader:
             opt.zero_grad()
