@@ -51,7 +51,10 @@ fn of_data(error: &DataError) -> Verdict {
         | DataError::Device { .. }
         | DataError::Other(_)
         | DataError::Source(
-            SourceError::File { .. } | SourceError::Ended(_) | SourceError::Interrupted,
+            SourceError::File { .. }
+            | SourceError::Memory(_)
+            | SourceError::Ended(_)
+            | SourceError::Interrupted,
         ) => Verdict::Failed,
         // What the files hold does not change: whoever comes to the same place next ends as well.
         DataError::NoFiles

@@ -28,6 +28,9 @@ pub enum DataError {
     /// What was asked for is not there, or does not fit.
     #[error("{0}")]
     Asked(String),
+    /// There is not so much memory now.
+    #[error("{0}")]
+    Memory(String),
     /// Somebody has asked to stop.
     #[error("interrupted: nothing is kept")]
     Interrupted,

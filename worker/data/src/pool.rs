@@ -55,6 +55,11 @@ impl Pool {
         })
     }
 
+    /// How much is given away now, with what places need to begin where they do.
+    pub fn given_bytes(&self) -> usize {
+        self.lock().given_bytes
+    }
+
     fn lock(&self) -> MutexGuard<'_, Memory> {
         // Nothing panics while it is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -66,7 +71,7 @@ fn fresh(bytes: usize) -> Result<Vec<u8>, DataError> {
     let all = bytes.saturating_add(ALIGNED);
     if memory.try_reserve_exact(all).is_err() {
         let reason = format!("{bytes} bytes of memory for a batch cannot be had");
-        return Err(DataError::Asked(reason));
+        return Err(DataError::Memory(reason));
     }
     memory.resize(all, 0);
     Ok(memory)
@@ -205,6 +210,6 @@ mod tests {
     fn more_than_there_is_is_an_error() {
         let error = Pool::default().take(usize::MAX / 2).unwrap_err();
         let want = "9223372036854775807 bytes of memory for a batch cannot be had";
-        assert_eq!(error.to_string(), want);
+        assert_eq!(error, DataError::Memory(want.into()));
     }
 }
