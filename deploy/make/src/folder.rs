@@ -290,12 +290,11 @@ impl Folder<'_> {
                 // Not supervised: the scope waits for it, and a panic of it is the caller's.
                 scope.spawn(move || {
                     let mut state = state();
-                    let each = |number| {
+                    let mut each = |number| {
                         let samples = unit(&mut state, number);
                         let _ = told.send(Ok(samples.len()));
                         samples
                     };
-                    let mut each = each;
                     while let Some(work) = left.get(next.fetch_add(1, Ordering::Relaxed)) {
                         if stop.load(Ordering::Relaxed) {
                             break;

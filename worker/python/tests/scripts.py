@@ -82,7 +82,8 @@ def train() -> None:
     rank = join()
     net = model()
     opt = rank.optimizer(net)
-    loader = rank.loader(Lines(), num_workers=rank.settings.get("workers", 0))
+    data = SlowLines() if rank.settings.get("slow") else Lines()
+    loader = rank.loader(data, num_workers=rank.settings.get("workers", 0))
     taken = 0
     # The others may have done all by now: it may get no batch.
     killed_once(rank, taken)
@@ -98,16 +99,6 @@ def train() -> None:
             killed_once(rank, taken)
     values = [parameter.detach().flatten().tolist() for parameter in net.parameters()]
     told_in_training(f"values-{rank.group}-{rank.rank}", values)
-
-
-def reads_slowly() -> None:
-    rank = join()
-    net = model()
-    opt = rank.optimizer(net)
-    for batch in rank.loader(SlowLines()):
-        opt.zero_grad()
-        loss_of(net, batch).backward()
-        opt.step()
 
 
 def loader_each_epoch() -> None:

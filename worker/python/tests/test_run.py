@@ -58,7 +58,7 @@ class Runs(RunCase):
         self.assertLessEqual(max(counts), 9, counts)
 
     def test_waiting_for_batches_is_counted_apart_from_computing(self) -> None:
-        run = self.launch("reads_slowly", groups=[1], samples=160)
+        run = self.launch("train", {"script.slow": True}, groups=[1], samples=160)
         self.completes(run)
         records = [record for record in run.lines("run/metrics.jsonl") if "clock" in record]
         self.assertEqual(len(records), 20)
