@@ -230,6 +230,9 @@ pub struct Evaluation {
     /// Version of the libtorch that evaluated, which is that of the ranks of the same build.
     #[serde(default)]
     pub libtorch: String,
+    /// Of the network and then of each baseline, where two classes are told apart by a threshold; else none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub curves: Vec<Curve>,
     /// What the picture shows, such as `A1B 2080`; its maps are in `forecast.safetensors`. Empty
     /// for a task without maps.
     pub picture: String,
@@ -244,6 +247,15 @@ pub struct Part {
     pub value: f64,
     /// The baselines on it, in the order of [`Evaluation::baselines`].
     pub baselines: Vec<f64>,
+}
+
+/// The rates that thresholds have when two classes are told apart: the receiver operating characteristic.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Curve {
+    /// Such as that of a baseline.
+    pub name: String,
+    /// The rate of false positives and that of true ones, from 0 to 1, in increasing order; of close ones some.
+    pub rates: Vec<(f64, f64)>,
 }
 
 #[cfg(test)]

@@ -61,6 +61,7 @@ pub fn evaluate(
         params_digest: digest(&parameters),
         parameters: values.len() as u64,
         libtorch: libtorch_version(),
+        curves: report.curves,
         picture: (report.picture.as_ref()).map_or(String::new(), |picture| picture.label.clone()),
     };
     let notes = task.notes().into_iter().collect();

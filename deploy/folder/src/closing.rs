@@ -120,6 +120,7 @@ mod tests {
             params_digest: String::new(),
             parameters: 1,
             libtorch: String::new(),
+            curves: Vec::new(),
             picture: String::new(),
         };
         let want = "\nheld-out RMSE (K)\n                  A1B       all    network's error is lower by\nnetwork         0.500     0.750\npersistence     0.900     1.000    25.0 %\n";

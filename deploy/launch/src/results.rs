@@ -22,6 +22,7 @@ use tradewind_process::log::say;
 use tradewind_report::forecast::draw_forecast;
 use tradewind_report::loss::draw_loss;
 use tradewind_report::maps::Maps;
+use tradewind_report::roc::draw_roc;
 
 /// What is said of a run whose evaluation has found nothing.
 const NOT_EVALUATED: &str =
@@ -92,6 +93,7 @@ pub fn finish(
     for drawn in [
         draw_records(folder, &records),
         draw_maps(folder, evaluation.as_ref()),
+        draw_curves(folder, evaluation.as_ref()),
     ] {
         if let Err(error) = drawn {
             tradewind_process::complain!("a picture is missing: {error:#}");
@@ -127,6 +129,14 @@ fn draw_maps(folder: &RunFolder, evaluation: Option<&Evaluation>) -> anyhow::Res
     if evaluation.is_some_and(|evaluation| !evaluation.picture.is_empty()) {
         let maps = Maps::read(&folder.file("forecast.safetensors"))?;
         draw_forecast(&maps, &folder.file("forecast.png"))?;
+    }
+    Ok(())
+}
+
+fn draw_curves(folder: &RunFolder, evaluation: Option<&Evaluation>) -> anyhow::Result<()> {
+    let curves = evaluation.map_or(&[][..], |evaluation| &evaluation.curves);
+    if !curves.is_empty() {
+        draw_roc(curves, &folder.file("roc.png"))?;
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ pub mod forecast;
 pub mod loss;
 pub mod maps;
 pub mod picture;
+pub mod roc;
 
 use std::io;
 use std::path::{Path, PathBuf};

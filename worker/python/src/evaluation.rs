@@ -151,6 +151,7 @@ impl Evaluator {
             params_digest: digest(&in_name_order(&self.layout, values)),
             parameters: values.len() as u64,
             libtorch: torch,
+            curves: Vec::new(),
             picture: String::new(),
         });
         if let Some(evaluation) = &evaluation {

@@ -232,15 +232,14 @@ impl Task for Cosmoflow {
             baselines: simple.iter().map(|(_, errors)| errors[at]).collect(),
         };
         let baselines = simple.iter();
+        let validation = self.measure(Split::Validation)?;
+        let metric = measured("held-out MAE", mean(&errors));
         Ok(Report {
-            metric: measured("held-out MAE", mean(&errors)),
-            better: Better::Lower,
-            validation: self.measure(Split::Validation)?,
             baselines: baselines
                 .map(|(name, errors)| measured(name, mean(errors)))
                 .collect(),
             parts: self.names.iter().enumerate().map(part).collect(),
-            picture: None,
+            ..Report::of(metric, Better::Lower, validation)
         })
     }
 

@@ -251,6 +251,7 @@ impl Task for Forecast {
                 })
                 .collect(),
             parts: parts.collect(),
+            curves: Vec::new(),
             picture: Some(Picture {
                 label: self.series.label(0, last),
                 unit: self.series.unit().into(),

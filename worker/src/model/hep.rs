@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use tch::{Device, Kind, Tensor};
 use tradewind_common::layout::TensorKind;
-use tradewind_common::record::{Better, Measure, Part};
+use tradewind_common::record::{Better, Curve, Measure, Part};
 use tradewind_data::{Field, Moves};
 
 use super::layer::{Linear, Normed};
@@ -288,21 +288,30 @@ impl Task for Hep {
     fn evaluate(&self) -> Result<Report, TaskError> {
         let roc = self.curve(Split::HeldOut, &self.scored(Split::HeldOut)?)?;
         let simple = self.simple()?;
-        let rates = simple.iter().map(|(_, roc)| roc.true_rate(FALSE_RATE));
-        let baselines = simple.iter();
-        Ok(Report {
-            metric: measured("held-out AUC", roc.auc()),
-            better: Better::Higher,
-            validation: self.measure(Split::Validation)?,
-            baselines: baselines
-                .map(|(name, roc)| measured(name, roc.auc()))
+        let validation = self.measure(Split::Validation)?;
+        let part = Part {
+            name: "TPR at 1 % FPR".into(),
+            value: roc.true_rate(FALSE_RATE),
+            baselines: simple
+                .iter()
+                .map(|(_, roc)| roc.true_rate(FALSE_RATE))
                 .collect(),
-            parts: vec![Part {
-                name: "TPR at 1 % FPR".into(),
-                value: roc.true_rate(FALSE_RATE),
-                baselines: rates.collect(),
-            }],
-            picture: None,
+        };
+        let metric = measured("held-out AUC", roc.auc());
+        let baselines = simple
+            .iter()
+            .map(|(name, roc)| measured(name, roc.auc()))
+            .collect();
+        let all = std::iter::once(("network".to_owned(), roc)).chain(simple);
+        let curve = |(name, roc): (String, Roc)| Curve {
+            name,
+            rates: roc.rates(),
+        };
+        Ok(Report {
+            baselines,
+            parts: vec![part],
+            curves: all.map(curve).collect(),
+            ..Report::of(metric, Better::Higher, validation)
         })
     }
 

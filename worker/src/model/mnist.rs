@@ -161,13 +161,11 @@ impl Task for Mnist {
     /// Accuracy on the test images, beside that of two guesses that look little or not at all.
     fn evaluate(&self) -> Result<Report, TaskError> {
         let (_, accuracy) = self.scores(Split::HeldOut)?;
+        let validation = self.measure(Split::Validation)?;
+        let accuracy = percent("test accuracy", accuracy);
         Ok(Report {
-            metric: percent("test accuracy", accuracy),
-            better: Better::Higher,
-            validation: self.measure(Split::Validation)?,
             baselines: baselines(&*self.digits)?,
-            parts: Vec::new(),
-            picture: None,
+            ..Report::of(accuracy, Better::Higher, validation)
         })
     }
 

@@ -23,8 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tch::Tensor;
 pub use tradewind_common::layout::TensorKind;
 use tradewind_common::mix::mixed;
-use tradewind_common::record::Part;
-pub use tradewind_common::record::{Better, Measure};
+pub use tradewind_common::record::{Better, Curve, Measure, Part};
 use tradewind_common::{GroupId, Rank};
 pub use tradewind_config::{TaskSettings, Wrong, task};
 
@@ -103,12 +102,14 @@ pub struct Report {
     pub baselines: Vec<Measure>,
     /// The same for each part of the held-out split.
     pub parts: Vec<Part>,
+    /// Of the model and then of each simple forecast on the held-out split, where two classes are told apart.
+    pub curves: Vec<Curve>,
     /// One held-out sample, where it is a map.
     pub picture: Option<Picture>,
 }
 
 impl Report {
-    /// Without anything to compare the metric with, and without parts and picture.
+    /// Without anything to compare the metric with, and without parts, curves and picture.
     pub fn of(metric: Measure, better: Better, validation: Measure) -> Self {
         Self {
             metric,
@@ -116,6 +117,7 @@ impl Report {
             validation,
             baselines: Vec::new(),
             parts: Vec::new(),
+            curves: Vec::new(),
             picture: None,
         }
     }

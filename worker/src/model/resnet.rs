@@ -195,13 +195,10 @@ impl Task for Resnet {
 
     fn evaluate(&self) -> Result<Report, TaskError> {
         let classes = self.images.spec().classes as f64;
+        let validation = self.measure(Split::Validation)?;
         Ok(Report {
-            metric: self.measure(Split::HeldOut)?,
-            better: Better::Lower,
-            validation: self.measure(Split::Validation)?,
             baselines: vec![percent("guessing", 100.0 * (1.0 - 1.0 / classes))],
-            parts: Vec::new(),
-            picture: None,
+            ..Report::of(self.measure(Split::HeldOut)?, Better::Lower, validation)
         })
     }
 

@@ -1,5 +1,8 @@
 //! How well scores tell signal from background, whatever the threshold: the receiver operating characteristic.
 
+/// Rates of false positives that are told lie apart by about this part of them: more are not seen in a picture.
+const APART: f64 = 0.02;
+
 /// The curve of the rate of true positives over that of false ones.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Roc {
@@ -61,6 +64,23 @@ impl Roc {
             .partition_point(|counts| counts[0] as f64 <= most);
         // The first threshold lets nothing pass.
         self.counts[within - 1][1] as f64 / signal as f64
+    }
+
+    /// Rates of false and of true positives, of each rate of false ones the largest of true ones: all where few of
+    /// background pass, and of more only those that are apart by a part of [`APART`], and the last.
+    pub(super) fn rates(&self) -> Vec<(f64, f64)> {
+        let [background, signal] = self.all().map(|count| count as f64);
+        let mut rates = Vec::new();
+        let mut next = 0;
+        for (at, [passed, found]) in self.counts.iter().copied().enumerate() {
+            let after = self.counts.get(at + 1);
+            let is_last_of_rate = after.is_none_or(|after| after[0] > passed);
+            if is_last_of_rate && (passed >= next || after.is_none()) {
+                rates.push((passed as f64 / background, found as f64 / signal));
+                next = passed + 1 + (passed as f64 * APART) as u64;
+            }
+        }
+        rates
     }
 }
 
@@ -124,6 +144,22 @@ mod tests {
                 assert_eq!(roc.true_rate(most), rate, "{values} values, at {most}");
             }
         }
+    }
+
+    #[test]
+    fn rates_that_are_told_lie_on_the_curve_and_are_few() {
+        let scores: Vec<f64> = (0..60_000).map(f64::from).collect();
+        let is_signal: Vec<bool> = (0..60_000).map(|at| at * 7 % 30_011 < at / 4).collect();
+        let roc = Roc::new(&scores, &is_signal).unwrap();
+        let rates = roc.rates();
+        assert!(rates.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1));
+        for (false_rate, true_rate) in &rates {
+            assert!((roc.true_rate(false_rate + 1e-9) - true_rate).abs() < 1e-12);
+        }
+        assert_eq!(rates.last(), Some(&(1.0, 1.0)));
+        assert!((200..800).contains(&rates.len()), "{}", rates.len());
+        let few = Roc::new(&[0.0, 1.0, 0.5, 2.0], &[false, true, true, false]).unwrap();
+        assert_eq!(few.rates(), [(0.0, 0.0), (0.5, 1.0), (1.0, 1.0)]);
     }
 
     #[test]

@@ -196,6 +196,9 @@ fn it_learns_what_no_total_tells_and_is_measured_beside_simple_ways() {
     };
     assert_eq!((&*part.name, part.baselines[2]), ("TPR at 1 % FPR", 1.0));
     assert_eq!(part.baselines[1], 0.0);
+    let curves: Vec<&str> = report.curves.iter().map(|curve| &*curve.name).collect();
+    assert_eq!(curves, [&["network"], &want[..]].concat());
+    assert_eq!(report.curves[3].rates[0], (0.0, 1.0));
     let held_out = task.measure(Split::HeldOut).unwrap().value;
     assert_eq!(held_out, 1.0 - report.metric.value);
     assert_eq!(report.validation, task.measure(Split::Validation).unwrap());
