@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo demo-cosmoflow data-cosmology test python python-test python-examples python-types python-bench wheel wheel-test example chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint proto nccl nccl-check cuda gpu-check docs clean help
+.PHONY: demo demo-cosmoflow demo-hep data-cosmology test python python-test python-examples python-types python-bench wheel wheel-test example chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint proto nccl nccl-check cuda gpu-check docs clean help
 
 DEPS  := .deps
 VENV  := $(DEPS)/venv
@@ -26,6 +26,7 @@ help:
 	@printf 'make demo   set up, build and train the climate forecaster (deploy/configs/climate-forecast.toml)\n'
 	@printf 'make demo-cosmoflow  make data by simulation and train CosmoFlow on them (deploy/configs/cosmoflow.toml)\n'
 	@printf 'make data-cosmology  only those data: cubes of matter, 2.2 GB in .deps/data/cosmology\n'
+	@printf 'make demo-hep  make collisions and train a network to find new physics among them (deploy/configs/hep.toml)\n'
 	@printf 'make test   set up and run all tests\n'
 	@printf 'make python-test  build the Python package in the tree, and run its tests\n'
 	@printf 'make python-examples  try the scripts of examples/pytorch, each for some seconds\n'
@@ -63,6 +64,12 @@ demo-cosmoflow: setup
 	cargo build --release --package tradewind --package tradewind-bench --package tradewind-data --package tradewind-server --package tradewind-worker
 	target/release/tradewind data make cosmology --out $(COSMOLOGY)
 	target/release/tradewind run deploy/configs/cosmoflow.toml
+
+demo-hep: setup
+	@$(MAKE) --no-print-directory data-hep
+	$(call say,building in release (the first build takes 5 to 15 minutes on 2 cores))
+	cargo build --release --package tradewind --package tradewind-bench --package tradewind-data --package tradewind-server --package tradewind-worker
+	target/release/tradewind run deploy/configs/hep.toml
 
 test: setup
 	$(call say,building and running the tests (the first build takes 5 to 15 minutes on 2 cores))

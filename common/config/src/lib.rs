@@ -38,7 +38,7 @@ pub use resolved::RECORDED;
 pub use script::command_override;
 pub use slurm::{ENDING_S as SLURM_ENDING_S, Slurm};
 pub use task::{
-    Cosmoflow, Forecast, KnownTask, Mnist, Replay, Resnet, Task, TaskDefinition, TaskSettings,
+    Cosmoflow, Forecast, Hep, KnownTask, Mnist, Replay, Resnet, Task, TaskDefinition, TaskSettings,
     Typed, Unfit, Wrong, described, description,
 };
 pub use tasks::Tasks;

@@ -5,6 +5,7 @@ mod cosmoflow;
 mod described;
 mod field;
 mod forecast;
+mod hep;
 mod known;
 mod mnist;
 mod replay;
@@ -21,6 +22,7 @@ pub use cosmoflow::Cosmoflow;
 pub use described::{described, description};
 pub use field::Typed;
 pub use forecast::Forecast;
+pub use hep::Hep;
 pub use known::KnownTask;
 pub use mnist::Mnist;
 pub use replay::Replay;
@@ -34,6 +36,7 @@ pub(crate) const BUILT_IN: &[KnownTask] = &[
     KnownTask::of::<Resnet>(),
     KnownTask::of::<Replay>(),
     KnownTask::of::<Cosmoflow>(),
+    KnownTask::of::<Hep>(),
 ];
 
 /// What stands in the place of a task where ranks are a person's script, which brings model, data and loss. No

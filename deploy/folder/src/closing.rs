@@ -49,7 +49,10 @@ pub fn metric(evaluation: &Evaluation) -> String {
             let baseline = evaluation.baselines[row - 1].value;
             let better = match evaluation.better {
                 Better::Lower => format!("{:.1} %", 100.0 * (1.0 - metric.value / baseline)),
-                Better::Higher => format!("{:.1} points", metric.value - baseline),
+                Better::Higher if metric.unit == "%" => {
+                    format!("{:.1} points", metric.value - baseline)
+                }
+                Better::Higher => format!("{:.3}", metric.value - baseline),
             };
             let _ = writeln!(text, "  {baseline:8.3}    {better}");
         }
@@ -121,10 +124,12 @@ mod tests {
         };
         let want = "\nheld-out RMSE (K)\n                  A1B       all    network's error is lower by\nnetwork         0.500     0.750\npersistence     0.900     1.000    25.0 %\n";
         assert_eq!(metric(&evaluation), want);
-        let accurate = Evaluation {
+        let mut accurate = Evaluation {
             better: Better::Higher,
             ..evaluation
         };
+        assert!(metric(&accurate).ends_with("1.000    -0.250\n"));
+        accurate.metric.unit = "%".into();
         assert!(metric(&accurate).ends_with("1.000    -0.2 points\n"));
         let alone = Evaluation {
             metric: Measure {

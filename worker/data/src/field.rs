@@ -131,6 +131,12 @@ impl Field {
         }
     }
 
+    /// Several in words, with commas between.
+    pub fn listed(fields: &[Self]) -> String {
+        let fields: Vec<String> = fields.iter().map(ToString::to_string).collect();
+        fields.join(", ")
+    }
+
     /// Whether they are the same but for the most rows.
     pub fn is_like(&self, other: &Self) -> bool {
         let rows = self.rows;

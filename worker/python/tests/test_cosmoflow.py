@@ -1,7 +1,6 @@
 """The built-in task `cosmoflow` beside the same network in PyTorch, which is given what a run has saved."""
 
 import json
-import subprocess
 import tempfile
 import unittest
 from pathlib import Path
@@ -10,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from runs import COMMAND, PATIENCE
+from built_in import load, tradewind, train
 
 #: A record of a packed file: int16 counts, then four f32; it begins at a multiple of 64 bytes.
 VOLUME = (4, 32, 32, 32)
@@ -50,19 +49,6 @@ class Network(nn.Module):
         return 1.2 * torch.tanh(self.fc[-1](hidden))
 
 
-def saved(path: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a safetensors file."""
-    content = path.read_bytes()
-    begin = 8 + int.from_bytes(content[:8], "little")
-    tensors = {}
-    for name, of in json.loads(content[8:begin]).items():
-        if name != "__metadata__":
-            first, last = (begin + at for at in of["data_offsets"])
-            values = np.frombuffer(content[first:last], "<f4").reshape(of["shape"])
-            tensors[name] = torch.from_numpy(values.copy())
-    return tensors
-
-
 class Cosmoflow(unittest.TestCase):
     def test_a_run_tells_what_pytorch_tells(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -70,7 +56,7 @@ class Cosmoflow(unittest.TestCase):
 
     def check(self, root: Path) -> None:
         # Three boxes: one for each split.
-        self.tradewind("data", "make", "cosmology", "--samples", "24", "--out", root / "data")
+        tradewind(self, "data", "make", "cosmology", "--samples", "24", "--out", root / "data")
         keys = {
             "run.name": "cosmoflow",
             "cluster.groups": [1],
@@ -84,13 +70,9 @@ class Cosmoflow(unittest.TestCase):
             "optimizer.learning_rate": 0.002,
             **{f"model.{key}": value for key, value in SMALL.items()},
         }
-        lines = [f"{key} = {json.dumps(value)}\n" for key, value in keys.items()]
-        (root / "run.toml").write_text("".join(lines))
-        self.tradewind("run", root / "run.toml", "--out", root / "run")
+        train(self, keys, root / "run")
         network = Network(SMALL, VOLUME[-1])
-        missing = network.load_state_dict(saved(root / "run/model.safetensors"), strict=False)
-        self.assertEqual(missing.unexpected_keys, [])
-        self.assertTrue(all(name.endswith("num_batches_tracked") for name in missing.missing_keys), missing)
+        load(self, network, root / "run")
         network.eval()
         held_out = np.fromfile(root / "data/held_out/00000.pack", RECORD, count=8, offset=64)
         with torch.no_grad():
@@ -101,10 +83,6 @@ class Cosmoflow(unittest.TestCase):
             self.assertAlmostEqual(part["value"], want, delta=1e-5, msg=part["name"])
         # It has learned something: the network of before the first step tells other numbers.
         self.assertGreater((told.max(0).values - told.min(0).values).max().item(), 1e-3)
-
-    def tradewind(self, *arguments: str | Path) -> None:
-        told = subprocess.run([COMMAND, *arguments], capture_output=True, text=True, timeout=PATIENCE)
-        self.assertEqual(told.returncode, 0, told.stdout + told.stderr)
 
     def test_the_papers_network_has_the_known_number_of_parameters(self) -> None:
         with torch.device("meta"):

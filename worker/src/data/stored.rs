@@ -1,6 +1,7 @@
 //! Samples that files hold in one of the forms of [`tradewind_data`].
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -14,6 +15,9 @@ use tradewind_data::{
 use super::{Asked, Batch, Copied, DataError, Dataset, Reading, Split};
 use crate::c10d::without_stack;
 use crate::stream::BatchMemory;
+
+/// Bytes of samples that [`Stored::each`] reads at once; one sample may be larger.
+const EACH_BYTES: usize = 4 << 20;
 
 /// Three sources of the same fields, one for each split.
 pub struct Stored {
@@ -63,6 +67,16 @@ impl Stored {
         })
     }
 
+    /// What the folders `train`, `validation` and `held_out` in a folder have, read as a configuration says.
+    ///
+    /// # Errors
+    /// Samples that cannot be used, or of other fields than those for training; a folder without samples.
+    pub fn of_folder(folder: &Path, reading: &Reading) -> Result<Self, DataError> {
+        let open = |part: &str| reading.open(&folder.join(part), None);
+        let samples = Self::new(open("train")?, open("validation")?, open("held_out")?)?;
+        Ok(samples.read_by(reading))
+    }
+
     /// The same, read as a configuration says: files that its sources were opened with a cache for can be copied
     /// ahead of their use, and in the place of a damaged sample another one of its own split is taken.
     pub fn read_by(self, reading: &Reading) -> Self {
@@ -109,6 +123,28 @@ impl Stored {
             part(ends[0]..ends[1]),
             part(ends[1]..ends[2]),
         )
+    }
+
+    /// Shows all samples of a split in order, as they are, some at a time on `device`. Tells how many there are.
+    ///
+    /// # Errors
+    /// Data that cannot be read, or what `look` cannot do with them.
+    pub fn each(
+        &self,
+        split: Split,
+        device: Device,
+        mut look: impl FnMut(&Batch) -> Result<(), DataError>,
+    ) -> Result<usize, DataError> {
+        let samples: Vec<usize> = (0..self.len(split)).collect();
+        let sample_bytes = tradewind_data::batch_bytes(&self.fields(), 1).max(1);
+        for some in samples.chunks((EACH_BYTES / sample_bytes).max(1)) {
+            let asked = Asked {
+                device,
+                ..Asked::of(split, some)
+            };
+            look(&self.batch(asked)?.to(device)?)?;
+        }
+        Ok(samples.len())
     }
 
     fn source(&self, split: Split) -> &dyn Source {

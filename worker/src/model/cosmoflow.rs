@@ -24,12 +24,9 @@ use tradewind_common::layout::TensorKind;
 use tradewind_common::record::{Better, Measure, Part};
 use tradewind_data::{Field, Kind as Number, Moves};
 
-use super::norm::Norm;
+use super::layer::{Linear, Normed, rectified};
 use super::{Reading, Report, Task, TaskError, TaskKind, seeded};
-use crate::data::{Asked, Batch, DataError, Dataset, Split, Stored};
-
-/// Bytes of samples that are evaluated at once; one sample may be larger.
-const EVALUATE_BYTES: usize = 16 << 20;
+use crate::data::{Batch, DataError, Dataset, Split, Stored};
 
 /// What is left of numbers below 0, as in the reference.
 const SLOPE: f64 = 0.3;
@@ -42,8 +39,6 @@ const EDGES: [i64; 12] = [0, 1, 2, 3, 4, 6, 8, 11, 15, 22, 32, 64];
 
 /// Weight of the squares of the simple forecast's coefficients, of features with deviation 1.
 const RIDGE: f64 = 1e-3;
-
-const ON_CPU: (Kind, Device) = (Kind::Float, Device::Cpu);
 
 impl TaskKind for tradewind_config::Cosmoflow {
     fn build(&self, seed: u64, reading: &Reading) -> Result<Box<dyn Task>, TaskError> {
@@ -78,7 +73,7 @@ impl Cosmoflow {
                 "{}: samples need the field {}, one number for each name of data.parameters; they have {}",
                 settings.folder.display(),
                 target[0],
-                listed(&fields)
+                Field::listed(&fields)
             )));
         }
         let network = seeded(seed, || Network::new(settings, redshifts, size))?;
@@ -89,25 +84,11 @@ impl Cosmoflow {
         })
     }
 
-    /// All samples of a split in order, some at a time, where the model is.
-    fn each(
-        &self,
-        split: Split,
-        mut look: impl FnMut(&Batch) -> Result<(), DataError>,
-    ) -> Result<usize, DataError> {
-        let samples: Vec<usize> = (0..self.samples.len(split)).collect();
-        let sample_bytes = tradewind_data::batch_bytes(&self.samples.fields(), 1).max(1);
-        for some in samples.chunks((EVALUATE_BYTES / sample_bytes).max(1)) {
-            let batch = self.samples.batch(Asked::of(split, some))?;
-            look(&batch.to(self.network.device())?)?;
-        }
-        Ok(samples.len())
-    }
-
     /// The mean absolute error of each parameter over a split, `[parameters]`.
     fn errors(&self, split: Split) -> Result<Vec<f64>, DataError> {
         let mut sum = Tensor::zeros([self.names.len() as i64], (Kind::Double, Device::Cpu));
-        let count = self.each(split, |batch| {
+        let device = self.network.device();
+        let count = self.samples.each(split, device, |batch| {
             let told = tch::no_grad(|| self.network.forward(&batch["volume"], false));
             sum += errors(&told, &batch["target"]);
             Ok(())
@@ -119,9 +100,9 @@ impl Cosmoflow {
     /// and a ridge regression on how many cells have how many counts (Hoerl and Kennard 1970, equation 2.1).
     fn simple(&self) -> Result<[(&'static str, Vec<f64>); 2], DataError> {
         let (mut x, mut y) = (Vec::new(), Vec::new());
-        self.each(Split::Train, |batch| {
+        self.samples.each(Split::Train, Device::Cpu, |batch| {
             x.push(histogram(&batch["volume"]));
-            y.push(batch["target"].to(Device::Cpu).to_kind(Kind::Double));
+            y.push(batch["target"].to_kind(Kind::Double));
             Ok(())
         })?;
         let (x, y) = (Tensor::cat(&x, 0), Tensor::cat(&y, 0));
@@ -137,11 +118,11 @@ impl Cosmoflow {
         let products = x.tr().matmul(&(&y - &mean)) / count;
         let weight = Tensor::linalg_solve(&(squares + ridge), &products, true);
         let mut sums = [(); 2].map(|()| mean.zeros_like().squeeze_dim(0));
-        let count = self.each(Split::HeldOut, |batch| {
+        let count = self.samples.each(Split::HeldOut, Device::Cpu, |batch| {
             let regression = scaled(&histogram(&batch["volume"])).matmul(&weight) + &mean;
-            let target = batch["target"].to(Device::Cpu);
-            sums[0] += errors(&mean.expand_as(&target), &target);
-            sums[1] += errors(&regression, &target);
+            let target = &batch["target"];
+            sums[0] += errors(&mean.expand_as(target), target);
+            sums[1] += errors(&regression, target);
             Ok(())
         })?;
         let [means, ridges] = sums.map(|sum| numbers(&(sum / count as f64)));
@@ -152,15 +133,13 @@ impl Cosmoflow {
     }
 }
 
-/// The three folders of samples.
+/// The samples, which are moved if they are to be.
 fn opened(
     settings: &tradewind_config::Cosmoflow,
     seed: u64,
     reading: &Reading,
 ) -> Result<Stored, TaskError> {
-    let open = |part: &str| reading.open(&settings.folder.join(part), None);
-    let samples = Stored::new(open("train")?, open("validation")?, open("held_out")?)?;
-    let samples = samples.read_by(reading);
+    let samples = Stored::of_folder(&settings.folder, reading)?;
     if !settings.augment {
         return Ok(samples);
     }
@@ -182,14 +161,9 @@ fn volume(folder: &Path, fields: &[Field]) -> Result<(i64, i64), TaskError> {
         _ => Err(TaskError::Other(format!(
             "{}: samples need a field volume of shape [redshifts, n, n, n]; they have {}",
             folder.display(),
-            listed(fields)
+            Field::listed(fields)
         ))),
     }
-}
-
-fn listed(fields: &[Field]) -> String {
-    let fields: Vec<String> = fields.iter().map(ToString::to_string).collect();
-    fields.join(", ")
 }
 
 /// Sums over samples of absolute errors, `[parameters]`.
@@ -206,7 +180,7 @@ fn histogram(volume: &Tensor) -> Tensor {
         above.mean_dim([2i64, 3, 4].as_slice(), false, Kind::Float)
     });
     let parts = Tensor::cat(&above, 1).sqrt();
-    parts.to(Device::Cpu).to_kind(Kind::Double)
+    parts.to_kind(Kind::Double)
 }
 
 fn numbers(tensor: &Tensor) -> Vec<f64> {
@@ -299,29 +273,13 @@ impl Task for Cosmoflow {
 
 /// The network without data.
 struct Network {
-    convolutions: Vec<Convolution>,
+    convolutions: Vec<Normed>,
     /// The hidden layers, and the one that tells.
     linear: Vec<Linear>,
     stem: bool,
     /// Whether cells are pooled by their mean, not by the largest.
     mean: bool,
     dropout: f64,
-}
-
-/// A 3×3×3 convolution with zeros beyond the edge.
-struct Convolution {
-    /// `[out, into, 3, 3, 3]`.
-    weight: Tensor,
-    /// `[out]`, where no normalisation comes behind it.
-    bias: Option<Tensor>,
-    norm: Option<Norm>,
-}
-
-struct Linear {
-    /// `[out, into]`.
-    weight: Tensor,
-    /// `[out]`.
-    bias: Tensor,
 }
 
 impl Network {
@@ -334,7 +292,7 @@ impl Network {
         let (mut into, mut left) = (redshifts, size);
         let mut convolutions = Vec::new();
         for &out in &settings.convolutions {
-            convolutions.push(Convolution::new(out, into, settings.norm));
+            convolutions.push(Normed::new(out, into, 3, SLOPE, settings.norm));
             (into, left) = (out, left / 2);
         }
         if left == 0 {
@@ -350,7 +308,7 @@ impl Network {
         }
         let mut linear = Vec::new();
         for &out in &settings.hidden {
-            linear.push(Linear::new(out, into, rectified(into)));
+            linear.push(Linear::new(out, into, rectified(into, SLOPE)));
             into = out;
         }
         // Small, so that at first the middle is told.
@@ -371,10 +329,7 @@ impl Network {
         for (number, layer) in self.convolutions.iter().enumerate() {
             let is_stem = self.stem && number == 0;
             let stride = if is_stem { 2 } else { 1 };
-            hidden = hidden.conv3d(&layer.weight, layer.bias.as_ref(), stride, 1, 1, 1);
-            if let Some(norm) = &layer.norm {
-                hidden = norm.forward(&hidden, train);
-            }
+            hidden = layer.forward(&hidden, stride, train);
             // The maximum commutes with what rises, which then has an eighth of the numbers to work on.
             if !is_stem && !self.mean {
                 hidden = hidden.max_pool3d(2, 2, 0, 1, false);
@@ -403,56 +358,15 @@ impl Network {
     /// Parameters first, so that all statistics are in one bucket.
     fn tensors(&self) -> Vec<(String, Tensor, TensorKind)> {
         let (mut parameters, mut buffers) = (Vec::new(), Vec::new());
-        let handle =
-            |name: String, tensor: &Tensor| (name, tensor.shallow_clone(), TensorKind::Parameter);
         for (number, layer) in self.convolutions.iter().enumerate() {
-            parameters.push(handle(format!("conv.{number}.weight"), &layer.weight));
-            if let Some(bias) = &layer.bias {
-                parameters.push(handle(format!("conv.{number}.bias"), bias));
-            }
-            if let Some(norm) = &layer.norm {
-                norm.tensors(&format!("norm.{number}"), &mut parameters, &mut buffers);
-            }
+            layer.tensors(number, &mut parameters, &mut buffers);
         }
         for (number, layer) in self.linear.iter().enumerate() {
-            parameters.push(handle(format!("fc.{number}.weight"), &layer.weight));
-            parameters.push(handle(format!("fc.{number}.bias"), &layer.bias));
+            parameters.extend(layer.tensors(&format!("fc.{number}")));
         }
         parameters.extend(buffers);
         parameters
     }
-}
-
-impl Convolution {
-    fn new(out: i64, into: i64, norm: bool) -> Self {
-        let weight = Tensor::randn([out, into, 3, 3, 3], ON_CPU) * rectified(27 * into);
-        let bias = || Tensor::zeros([out], ON_CPU).set_requires_grad(true);
-        Self {
-            weight: weight.set_requires_grad(true),
-            bias: (!norm).then(bias),
-            norm: norm.then(|| Norm::new(out)),
-        }
-    }
-}
-
-impl Linear {
-    fn new(out: i64, into: i64, deviation: f64) -> Self {
-        let weight = Tensor::randn([out, into], ON_CPU) * deviation;
-        Self {
-            weight: weight.set_requires_grad(true),
-            bias: Tensor::zeros([out], ON_CPU).set_requires_grad(true),
-        }
-    }
-
-    fn forward(&self, hidden: &Tensor) -> Tensor {
-        hidden.linear(&self.weight, Some(&self.bias))
-    }
-}
-
-/// The deviation of weights that keeps the size of values through `leaky` (He et al. 2015, "Delving Deep into
-/// Rectifiers", equation 15).
-fn rectified(inputs: i64) -> f64 {
-    (2.0 / ((1.0 + SLOPE * SLOPE) * inputs as f64)).sqrt()
 }
 
 fn leaky(hidden: &Tensor) -> Tensor {

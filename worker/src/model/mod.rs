@@ -7,12 +7,15 @@
 pub mod baseline;
 pub mod cosmoflow;
 pub mod forecast;
+pub mod hep;
 mod layer;
+mod logistic;
 pub mod mnist;
 mod norm;
 mod registry;
 pub mod replay;
 pub mod resnet;
+mod roc;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use tradewind_config::{
-    Config, Cosmoflow, Forecast, KnownTask, Mnist, Replay, Resnet, Task as Chosen, Tasks,
+    Config, Cosmoflow, Forecast, Hep, KnownTask, Mnist, Replay, Resnet, Task as Chosen, Tasks,
 };
 
 use super::{Reading, Task, TaskError, TaskKind};
@@ -15,6 +15,7 @@ const BUILT_IN: &[TaskEntry] = &[
     TaskEntry::of::<Resnet>(),
     TaskEntry::of::<Replay>(),
     TaskEntry::of::<Cosmoflow>(),
+    TaskEntry::of::<Hep>(),
 ];
 
 /// A task with its model, or why there is none.

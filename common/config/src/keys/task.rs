@@ -68,7 +68,9 @@ fn of_tasks(begin: &str) -> Vec<Key> {
         let same = (key.kind, key.default) == (own.kind, own.default);
         assert!(same, "{} is two keys", key.name);
         key.tasks = [key.tasks, own.tasks].concat().leak();
-        key.meaning = format!("{} `{}`: {}", key.meaning, own.tasks[0], own.meaning).leak();
+        if !key.meaning.contains(own.meaning) {
+            key.meaning = format!("{} `{}`: {}", key.meaning, own.tasks[0], own.meaning).leak();
+        }
     }
     keys
 }

@@ -1,6 +1,7 @@
 use tradewind_data::packed::{Settings, Writer};
 
 use super::*;
+use crate::data::Asked;
 
 fn settings(folder: &Path) -> tradewind_config::Cosmoflow {
     tradewind_config::Cosmoflow {
