@@ -40,7 +40,7 @@ JET_PT_MIN = 50.0
 FAT_JET_PT_MIN = 200.0
 
 # A background event is given up early, when its shower has come down to so many GeV, unless its partons above
-# PARTON_PT_MIN have so much HT and are so many. None of 900 selected events had less; three quarters of all events do,
+# PARTON_PT_MIN have so much HT and are so many. None of 739 selected events had less; three quarters of all events do,
 # and making the rest of them takes most of the time.
 GIVEN_UP_AT = 20.0
 PARTON_PT_MIN = 25.0
@@ -178,7 +178,8 @@ class Detector:
         variance = np.square(per_root) * energy + np.square(part) * np.square(energy)
         log_variance = np.log1p(variance / np.maximum(np.square(energy), 1e-12))
         normal = self.random.standard_normal(energy.shape)
-        return energy * np.exp(np.sqrt(log_variance) * normal - log_variance / 2)
+        smeared: Floats = energy * np.exp(np.sqrt(log_variance) * normal - log_variance / 2)
+        return smeared
 
 
 # Pythia does not keep it alive.
@@ -196,7 +197,8 @@ def cells(eta: Floats, phi: Floats, weights: Floats) -> Floats:
     """Sums in cells, [64, 64]."""
     row = np.minimum(((eta + ETA_MAX) * (BINS / (2 * ETA_MAX))).astype(np.int64), BINS - 1)
     column = np.minimum(((phi + np.pi) * (BINS / (2 * np.pi))).astype(np.int64), BINS - 1)
-    return np.bincount(row * BINS + column, weights, BINS * BINS).reshape(BINS, BINS)
+    sums: Floats = np.bincount(row * BINS + column, weights, BINS * BINS).reshape(BINS, BINS).astype(np.float64)
+    return sums
 
 
 def particles_of(event: Any) -> Floats:

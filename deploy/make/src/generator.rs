@@ -9,7 +9,7 @@
 //! A script ends when its standard input is closed or its records have no reader, as when this process is killed.
 
 use std::io::{self, BufReader, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread::JoinHandle;
 
@@ -35,34 +35,42 @@ impl Script<'_> {
         command
     }
 
-    fn failed(&self, reason: impl std::fmt::Display) -> DataError {
-        DataError::file(self.python, reason)
-    }
-
     /// The programs that decide what is made, and their versions.
+    ///
+    /// # Errors
+    /// An interpreter that is missing, or has not the packages.
     pub(crate) fn versions(&self) -> Result<String, DataError> {
         let output = self.command("versions").output();
-        let output = output.map_err(|error| self.failed(format!("{error}; {}", self.way_out)))?;
+        let output = output.map_err(|error| self.unusable(&error.to_string()))?;
         let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         if !output.status.success() || text.is_empty() {
-            return Err(self.failed(format!(
-                "it does not run the generator ({}){}\n{}",
-                output.status,
-                said(&output.stderr),
-                self.way_out,
-            )));
+            let said = said(&output.stderr);
+            let reason = format!("it does not run the generator ({}){said}", output.status);
+            return Err(self.unusable(&reason));
         }
         Ok(text)
     }
 
+    fn unusable(&self, reason: &str) -> DataError {
+        DataError::Asked(format!(
+            "{}: {reason}\n{}",
+            self.python.display(),
+            self.way_out
+        ))
+    }
+
     /// Starts it with a seed.
+    ///
+    /// # Errors
+    /// An interpreter that cannot be started.
     pub(crate) fn start(&self, seed: u64) -> Result<Generator, DataError> {
         let mut command = self.command(&seed.to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let child = command.stderr(Stdio::piped()).spawn();
-        let mut child = child.map_err(|error| self.failed(error))?;
+        let mut child = child.map_err(|error| DataError::of_system(self.python, &error))?;
         let stderr = child.stderr.take().expect("it is a pipe");
         Ok(Generator {
+            python: self.python.into(),
             requests: child.stdin.take(),
             records: BufReader::new(child.stdout.take().expect("it is a pipe")),
             // Not supervised: it ends with the script, and who asks the script learns of that.
@@ -74,6 +82,7 @@ impl Script<'_> {
 
 /// A script that runs; dropped, it is ended.
 pub(crate) struct Generator {
+    python: PathBuf,
     child: Child,
     requests: Option<ChildStdin>,
     records: BufReader<ChildStdout>,
@@ -120,11 +129,12 @@ impl Generator {
         let status = self.child.wait();
         let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
         let text = self.said.take().and_then(|said| said.join().ok());
-        DataError::Asked(format!(
+        let reason = format!(
             "the generator has ended ({status}; {error}) after {got} of {want} records of {request:?}{}\nWhat is whole is \
              kept: the same command goes on from there",
             said(&text.unwrap_or_default())
-        ))
+        );
+        DataError::file(&self.python, reason)
     }
 }
 

@@ -243,11 +243,14 @@ fn card(order: &Order<'_>, plan: Plan, tools: &str) -> Result<Card, DataError> {
              kind.\n\n\
              - **Signal**: pairs of gluinos of 1400 GeV. Each decays to two quarks and a neutralino of 850 GeV, and that to \
              three quarks, with R-parity violated (coupling λ''₁₁₂).\n\
-             - **Background**: jets of ordinary quarks and gluons (QCD), from hard processes above 500 GeV.\n\
-             - **Selected** are, of both kinds, events with HT above 1.5 TeV and at least five jets.\n\
+             - **Background**: jets of ordinary quarks and gluons (QCD), from hard processes with a pT above 500 GeV. An \
+             event is given up before it is complete where its partons show that it will not be selected: none of 739 \
+             selected ones would have been lost by that.\n\
+             - **Selected** are, of both kinds, events with HT above 1.5 TeV and at least five jets. Hard processes below \
+             500 GeV would add some.\n\
              - **Jets** are found in the cells of the image: anti-kT of radius 0.4 and pT above 50 GeV; fat ones of radius \
              1.0 and pT above 200 GeV.\n\n\
-             **Approximation:** the detector is smearing. In the paper it is Delphes with pile-up of other collisions. Here \
+             **Approximation:** the detector is smearing; in the paper it is the program Delphes. Here \
              tracks bend in a field of 2 T and are found with the efficiencies of Delphes' card of ATLAS, and the energy of \
              a cell has the resolution of that card. There is no noise, no pile-up, no material, and fat jets are not \
              trimmed. So figures can be compared with each other, and not with those of the paper.\n\
