@@ -1,6 +1,7 @@
 //! `tradewind data`: samples of HDF5 files become packed ones, and what is wrong with them is named.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -146,4 +147,51 @@ fn packing_that_is_interrupted_leaves_nothing() {
     assert!(stderr.contains("interrupted: nothing is kept"), "{stderr}");
     let left = fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(left, 1, "the samples are all that is there");
+}
+
+#[test]
+fn generators_end_with_the_command_that_asks_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let python = folder.path().join("python");
+    // Each says who it is, and then writes little for ever.
+    let script = "#!/bin/sh\n\
+                  if test \"$4\" = versions; then echo Pythia 1.0; exit; fi\n\
+                  echo $$ > pid.part.$$ && mv pid.part.$$ pid.$$\n\
+                  while echo half; do sleep 0.1; done\n";
+    fs::write(&python, script).unwrap();
+    fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+    let words = "data make hep --samples=600 --threads=2 --out=made --python=./python";
+    let mut making = Command::new(root().join("target/debug/tradewind"))
+        .args(words.split(' '))
+        .current_dir(folder.path())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let started = || {
+        let names = fs::read_dir(folder.path()).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let started = names.filter_map(|name| name.strip_prefix("pid.")?.parse::<u32>().ok());
+        started.collect::<Vec<_>>()
+    };
+    while started().len() < 2 {
+        std::thread::yield_now();
+    }
+    making.kill().unwrap();
+    making.wait().unwrap();
+    // Who is dead and has not been waited for by its new parent yet has no memory any more.
+    let is_alive = |pid: u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status"));
+        status.is_ok_and(|status| status.contains("VmSize"))
+    };
+    for pid in started() {
+        while is_alive(pid) {
+            std::thread::yield_now();
+        }
+    }
+    let (code, told) = data(
+        folder.path(),
+        &["make", "cosmology", "--python=./python", "--out=other"],
+    );
+    assert_eq!(code, Some(2), "{told}");
+    assert!(told.contains("cosmology needs no Python"), "{told}");
 }
