@@ -430,7 +430,11 @@ fn make(arguments: &Make) -> anyhow::Result<()> {
         bar.set_position(done as u64);
     });
     bar.finish_and_clear();
-    let made = made?;
+    let made = made.map_err(|error| match error {
+        // The folder that was named is another one's, or cannot be had; nothing was begun.
+        DataError::File { ref path, .. } if *path == folder => BadInput(error.to_string()).into(),
+        error => anyhow::Error::from(error),
+    })?;
     let found = match made.found {
         0 => String::new(),
         found => format!(", of which {found} were there"),

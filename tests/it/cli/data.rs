@@ -77,7 +77,7 @@ fn samples_are_listed_packed_counted_and_verified() {
     );
     check(
         &["pack", "raw", "packed"],
-        1,
+        2,
         &["packed: it is there already"],
     );
     check(&["verify", "packed"], 0, &["all 15 samples are whole"]);
@@ -115,6 +115,30 @@ fn samples_are_listed_packed_counted_and_verified() {
         2,
         &["--layout image: "],
     );
+}
+
+#[test]
+fn data_are_not_made_in_a_folder_of_other_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = |more: &[&str]| {
+        let words = ["make", "cosmology", "--samples=17", "--out=made"];
+        data(folder.path(), &[&words, more].concat())
+    };
+    let (code, told) = make(&[]);
+    assert_eq!(code, Some(0), "{told}");
+    let (code, told) = make(&["--seed=2"]);
+    assert_eq!(code, Some(2), "{told}");
+    assert!(
+        told.contains("made: it was begun for something else: its seed is 1"),
+        "{told}"
+    );
+    // Damage to what was made is no wrong request.
+    let train = folder.path().join("made/train");
+    let file = fs::read_dir(train).unwrap().next().unwrap().unwrap();
+    fs::write(file.path(), "not whole").unwrap();
+    let (code, told) = make(&[]);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("delete it, and it is made again"), "{told}");
 }
 
 #[test]
