@@ -192,7 +192,7 @@ fn shard(shard: &Shard) -> [String; 5] {
         shard.shard.to_string(),
         or_dash(shard.primary.map(|server| server.to_string())),
         or_dash(Some(copies.join(", ")).filter(|text| !text.is_empty())),
-        or_dash(shard.bytes.map(HumanBytes)),
+        or_dash(shard.bytes.map(|bytes| HumanBytes(bytes).to_string())),
         or_dash(versions),
     ]
 }
