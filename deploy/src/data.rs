@@ -140,6 +140,9 @@ struct Make {
     /// Simulations at a time; as many as there are cores if not given.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+    /// The Python that runs the generator of hep, with its packages; .deps/pythia/bin/python if not given.
+    #[arg(long, value_name = "PATH")]
+    python: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -396,6 +399,10 @@ fn list(arguments: &Manifest) -> anyhow::Result<()> {
 
 fn make(arguments: &Make) -> anyhow::Result<()> {
     let recipe = tradewind_make::named(&arguments.name).expect("no other name is taken");
+    if arguments.python.is_some() && recipe.python.is_none() {
+        let text = format!("--python: {} needs no Python", recipe.name);
+        return Err(BadInput(text).into());
+    }
     let default = || Path::new(".deps/data").join(recipe.name);
     let folder = arguments.out.clone().unwrap_or_else(default);
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
@@ -408,6 +415,7 @@ fn make(arguments: &Make) -> anyhow::Result<()> {
             MakeForm::Hdf5 => Form::Hdf5,
         },
         threads: arguments.threads.map_or_else(cores, usize::from),
+        python: arguments.python.as_deref(),
     };
     let style = "making [{bar:30}] {pos}/{len} samples, {eta} left";
     let style = ProgressStyle::with_template(style).expect("the template is right");
@@ -422,7 +430,11 @@ fn make(arguments: &Make) -> anyhow::Result<()> {
         bar.set_position(done as u64);
     });
     bar.finish_and_clear();
-    let made = made?;
+    let made = made.map_err(|error| match error {
+        // The folder that was named is another one's, or cannot be had; nothing was begun.
+        DataError::File { ref path, .. } if *path == folder => BadInput(error.to_string()).into(),
+        error => anyhow::Error::from(error),
+    })?;
     let found = match made.found {
         0 => String::new(),
         found => format!(", of which {found} were there"),

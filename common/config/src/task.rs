@@ -2,6 +2,7 @@
 //! [`task!`](macro@crate::task) defines it once. Those of other tasks need not be given.
 
 mod cosmoflow;
+mod deepcam;
 mod described;
 mod field;
 mod forecast;
@@ -19,6 +20,7 @@ use toml_edit::Document;
 use super::key::Key;
 use super::{Value, Values};
 pub use cosmoflow::Cosmoflow;
+pub use deepcam::Deepcam;
 pub use described::{described, description};
 pub use field::Typed;
 pub use forecast::Forecast;
@@ -37,6 +39,7 @@ pub(crate) const BUILT_IN: &[KnownTask] = &[
     KnownTask::of::<Replay>(),
     KnownTask::of::<Cosmoflow>(),
     KnownTask::of::<Hep>(),
+    KnownTask::of::<Deepcam>(),
 ];
 
 /// What stands in the place of a task where ranks are a person's script, which brings model, data and loss. No

@@ -9,6 +9,7 @@ pub mod log;
 mod now;
 mod sink;
 mod task;
+pub mod usage;
 pub mod whole;
 
 use std::ffi::c_int;

@@ -20,6 +20,7 @@ use super::model::{OptimizerName, gradient, values};
 use super::steady::{RUNS_MAX, Series, enough};
 use super::{Stop, size};
 use tradewind_process::log::say;
+use tradewind_process::usage;
 
 /// Vectors that are held: values, gradient, and two slots.
 const VECTORS: usize = 4;
@@ -155,7 +156,7 @@ fn check(arguments: &Arguments, cores: usize) -> Result<(), String> {
     if !(1..=RUNS_MAX).contains(&arguments.runs) {
         return Err(format!("--runs is {}, not 1 to {RUNS_MAX}", arguments.runs));
     }
-    let free = memory_free();
+    let free = usage::available_bytes();
     let wanted = bytes.saturating_mul(VECTORS) as u64;
     match free {
         Some(free) if wanted > free => Err(format!(
@@ -165,16 +166,6 @@ fn check(arguments: &Arguments, cores: usize) -> Result<(), String> {
         )),
         _ => Ok(()),
     }
-}
-
-/// Bytes that can be had without swapping, where the system tells.
-fn memory_free() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kilobytes = line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?;
-    Some(kilobytes * 1024)
 }
 
 /// The vectors in equal parts, one a core, each touched first by a thread of its own.

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use indicatif::HumanBytes;
 use tradewind_process::log::say;
+use tradewind_process::usage;
 
 use self::files::{Files, Form};
 use self::run::Settings;
@@ -100,7 +101,7 @@ impl Arguments {
         let steps = (self.seconds / step_seconds).ceil() as u64;
         // All ranks take a batch at once, and one sample each is for validation and the final metric.
         let least = workload.batch() * ranks + 2;
-        let free = memory_free().unwrap_or(usize::MAX);
+        let free = usage::available_bytes().map_or(usize::MAX, |bytes| bytes as usize);
         let bytes = self.bytes.min(free / MEMORY_PART);
         let batch_bytes = workload.batch() * workload.sample_bytes_max();
         let batches = 2.max(self.readers as usize);
@@ -124,16 +125,6 @@ impl Arguments {
             bytes_ahead: ahead.max(batch_bytes),
         })
     }
-}
-
-/// Bytes of memory that programs may still have, as the system says.
-fn memory_free() -> Option<usize> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib << 10)
 }
 
 #[cfg(test)]

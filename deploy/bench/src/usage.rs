@@ -1,6 +1,7 @@
 //! What a process has used, as the kernel counts it.
 
 use anyhow::Context;
+use tradewind_process::usage::Status;
 
 /// Processor time of all threads of a process so far, user and system, seconds; the kernel tells
 /// it in steps of 10 ms.
@@ -13,9 +14,8 @@ pub fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
 
 /// The most memory that a process has held at once, bytes.
 pub fn peak_rss_bytes(pid: u32) -> anyhow::Result<u64> {
-    let path = format!("/proc/{pid}/status");
-    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    peak(&text).with_context(|| format!("{path} has no VmHWM"))
+    let peak = Status::of(pid).and_then(|status| status.resident_peak_bytes());
+    peak.with_context(|| format!("/proc/{pid}/status does not tell the most memory that it had"))
 }
 
 fn cpu_ticks(stat: &str) -> Option<u64> {
@@ -24,12 +24,6 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut next = || fields.next()?.parse::<u64>().ok();
     Some(next()? + next()?)
-}
-
-fn peak(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
-    let kilobytes = line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?;
-    Some(kilobytes * 1024)
 }
 
 #[cfg(test)]
@@ -41,11 +35,6 @@ mod tests {
         let stat = "17 (a ) b) S 1 17 17 0 -1 4194304 100 0 0 0 250 31 0 0 20 0 3 0 99 1 2";
         assert_eq!(cpu_ticks(stat), Some(281));
         assert_eq!(cpu_ticks("17 (x) S 1"), None);
-        assert_eq!(
-            peak("VmPeak:\t 9 kB\nVmHWM:\t    1234 kB\n"),
-            Some(1234 * 1024)
-        );
-        assert_eq!(peak("VmPeak:\t 9 kB\n"), None);
     }
 
     #[test]

@@ -178,8 +178,8 @@ fn a_node_is_told_line_by_line() {
     let at = fake.folder.path().display().to_string();
     let want = "\
 driver        580.65.06, CUDA up to 13.0
-GPU 0         NVIDIA A100-SXM4-40GB, 12.0 GiB of 40.0 GiB used, GPU-00000000-1111-2222-3333-444444444444, ECC on, MIG off, hidden
-GPU 1         NVIDIA A100-SXM4-40GB, 12.0 GiB of 40.0 GiB used, GPU-00000001-1111-2222-3333-444444444444
+GPU 0         NVIDIA A100-SXM4-40GB, 12.00 GiB of 40.00 GiB used, GPU-00000000-1111-2222-3333-444444444444, ECC on, MIG off, hidden
+GPU 1         NVIDIA A100-SXM4-40GB, 12.00 GiB of 40.00 GiB used, GPU-00000001-1111-2222-3333-444444444444
 libtorch      2.11.0+cu130 in ROOT/venv/torch/lib
               with CUDA's libraries
 NCCL          2.28.9 in ROOT/venv/nvidia/libnccl.so.2

@@ -8,7 +8,7 @@ use super::nccl::Nccl;
 use super::network::Network;
 use super::verdict::NeededFor;
 use super::{DoctorReport, Node};
-use tradewind_folder::units::size;
+use indicatif::HumanBytes;
 
 /// Everything.
 pub(super) fn all(report: &DoctorReport) -> String {
@@ -46,8 +46,8 @@ pub(super) fn all(report: &DoctorReport) -> String {
             format!(
                 "{}, {} of {} used, {}{}{}{hidden}",
                 gpu.name,
-                size(gpu.memory_used_bytes),
-                size(gpu.memory_bytes),
+                HumanBytes(gpu.memory_used_bytes),
+                HumanBytes(gpu.memory_bytes),
                 gpu.uuid,
                 mode("ECC", gpu.ecc),
                 mode("MIG", gpu.mig),
@@ -163,7 +163,7 @@ fn host_rows(host: &Host, row: &mut dyn FnMut(&str, String)) {
     row(
         "memory lock",
         match host.memory_lock_bytes {
-            Some(bytes) => size(bytes),
+            Some(bytes) => HumanBytes(bytes).to_string(),
             None => "unlimited".into(),
         },
     );

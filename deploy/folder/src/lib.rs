@@ -18,7 +18,6 @@ pub mod run;
 pub mod runtime;
 pub mod summary;
 mod tasks;
-pub mod units;
 
 /// This version, with the commit if it is a release.
 pub const VERSION: &str = env!("TRADEWIND_VERSION");

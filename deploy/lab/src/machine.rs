@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::matrix::Cell;
 use super::reading::Reading;
 use tradewind_launch::processes;
+use tradewind_process::usage;
 
 /// Part of the cores, and of the memory, that cells may take together: the rest is for starting,
 /// for the system, and for steps that fall together.
@@ -40,10 +41,9 @@ pub struct Machine {
 impl Machine {
     pub fn here() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         Self {
             cores: cores as f64,
-            bytes: kilobytes(&memory, "MemAvailable:").map_or(f64::INFINITY, |kb| kb * 1024.0),
+            bytes: usage::available_bytes().map_or(f64::INFINITY, |bytes| bytes as f64),
         }
     }
 
@@ -160,13 +160,8 @@ pub fn rank_bytes(folder: &Path) -> Option<f64> {
         .into_iter()
         .filter(|row| row.role == "worker");
     let bytes = ranks.filter_map(|row| {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", row.pid)).ok()?;
-        kilobytes(&status, "RssAnon:").map(|kb| kb * 1024.0)
+        let bytes = usage::Status::of(row.pid)?.anonymous_bytes()?;
+        Some(bytes as f64)
     });
     bytes.max_by(f64::total_cmp)
-}
-
-fn kilobytes(text: &str, name: &str) -> Option<f64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    line.split_whitespace().next()?.parse().ok()
 }

@@ -18,6 +18,7 @@ pub const RECIPE: Recipe = Recipe {
     name: "cosmology",
     about: "cubes of matter of simulated universes, for model.name = \"cosmoflow\"",
     samples: 8192,
+    python: None,
     make,
 };
 
@@ -143,6 +144,7 @@ fn make(order: &Order<'_>, progress: Progress<'_>) -> Result<Made, DataError> {
         order,
         name: RECIPE.name,
         version: VERSION,
+        tools: "",
         fields: &fields(),
         datasets: &["x", "y"],
         units: boxes,
@@ -151,8 +153,8 @@ fn make(order: &Order<'_>, progress: Progress<'_>) -> Result<Made, DataError> {
         split: &|number| split(number, boxes),
     };
     let seed = order.seed;
-    let of_box = move |maker: &mut BoxMaker, number: usize| of_box(maker, seed, number);
-    folder.make(BoxMaker::default, of_box, progress, &|| card(seed))
+    let of_box = move |maker: &mut BoxMaker, number: usize| Ok(of_box(maker, seed, number));
+    folder.make(BoxMaker::default, of_box, progress, &|| Ok(card(seed)))
 }
 
 fn card(seed: u64) -> Card {

@@ -43,7 +43,7 @@ pub(crate) enum Split {
 impl Split {
     const ALL: [Self; 3] = [Self::Train, Self::Validation, Self::HeldOut];
 
-    fn folder(self) -> &'static str {
+    pub(crate) fn folder(self) -> &'static str {
         match self {
             Self::Train => "train",
             Self::Validation => "validation",
@@ -73,6 +73,8 @@ pub(crate) struct Folder<'a> {
     pub(crate) name: &'static str,
     /// Number of the way in which samples are made.
     pub(crate) version: u32,
+    /// Programs beside this one that decide what is made, with their versions; empty if there are none.
+    pub(crate) tools: &'a str,
     pub(crate) fields: &'a [Field],
     /// Data sets of HDF5 files, one for each field.
     pub(crate) datasets: &'a [&'a str],
@@ -89,6 +91,8 @@ pub(crate) struct Folder<'a> {
 struct Record {
     name: String,
     version: u32,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    tools: String,
     seed: u64,
     samples: usize,
     form: Form,
@@ -114,9 +118,9 @@ impl Folder<'_> {
     pub(crate) fn make<S>(
         &self,
         state: impl Fn() -> S + Sync,
-        unit: impl Fn(&mut S, usize) -> Vec<Sample> + Sync,
+        unit: impl Fn(&mut S, usize) -> Result<Vec<Sample>, DataError> + Sync,
         progress: Progress<'_>,
-        card: &dyn Fn() -> Card,
+        card: &dyn Fn() -> Result<Card, DataError>,
     ) -> Result<Made, DataError> {
         let _lock = self.begin()?;
         let (mut left, mut found) = (Vec::new(), 0);
@@ -147,6 +151,7 @@ impl Folder<'_> {
         Record {
             name: self.name.into(),
             version: self.version,
+            tools: self.tools.into(),
             seed: self.order.seed,
             samples: self.units * self.unit_samples,
             form: self.order.form,
@@ -194,6 +199,12 @@ impl Folder<'_> {
             (got.name != want.name).then(|| format!("it has {}", got.name)),
             (got.version != want.version)
                 .then(|| format!("another version of this program began it ({})", got.version)),
+            (got.tools != want.tools).then(|| {
+                format!(
+                    "it was begun with {} and there is {}",
+                    got.tools, want.tools
+                )
+            }),
             (got.seed != want.seed).then(|| format!("its seed is {}", got.seed)),
             (got.samples != want.samples).then(|| format!("it has {} samples", got.samples)),
             (got.form != want.form).then(|| format!("its form is {:?}", got.form).to_lowercase()),
@@ -278,7 +289,7 @@ impl Folder<'_> {
         &self,
         left: &[Work],
         state: &(impl Fn() -> S + Sync),
-        unit: &(impl Fn(&mut S, usize) -> Vec<Sample> + Sync),
+        unit: &(impl Fn(&mut S, usize) -> Result<Vec<Sample>, DataError> + Sync),
         progress: &mut dyn FnMut(usize),
     ) -> Result<(), DataError> {
         let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -291,9 +302,9 @@ impl Folder<'_> {
                 scope.spawn(move || {
                     let mut state = state();
                     let mut each = |number| {
-                        let samples = unit(&mut state, number);
+                        let samples = unit(&mut state, number)?;
                         let _ = told.send(Ok(samples.len()));
-                        samples
+                        Ok(samples)
                     };
                     while let Some(work) = left.get(next.fetch_add(1, Ordering::Relaxed)) {
                         if stop.load(Ordering::Relaxed) {
@@ -327,11 +338,11 @@ impl Folder<'_> {
     fn write(
         &self,
         work: &Work,
-        unit: &mut impl FnMut(usize) -> Vec<Sample>,
+        unit: &mut impl FnMut(usize) -> Result<Vec<Sample>, DataError>,
     ) -> Result<(), DataError> {
         if self.order.form == Form::Hdf5 {
             for number in work.units.clone() {
-                for (at, sample) in unit(number).iter().enumerate() {
+                for (at, sample) in unit(number)?.iter().enumerate() {
                     self.write_hdf5(&self.hdf5(work, number, at), sample)?;
                 }
             }
@@ -340,7 +351,7 @@ impl Folder<'_> {
         let path = self.packed(work);
         let mut writer = Writer::create(&path, self.fields, Settings::default())?;
         for number in work.units.clone() {
-            for sample in unit(number) {
+            for sample in unit(number)? {
                 let values: Vec<&[u8]> = sample.values.iter().map(Vec::as_slice).collect();
                 writer.push(&sample.name, &values)?;
             }
@@ -355,22 +366,21 @@ impl Folder<'_> {
             for ((field, dataset), values) in
                 self.fields.iter().zip(self.datasets).zip(&sample.values)
             {
-                let shape = &field.shape[..];
+                let set = Set {
+                    file: &file,
+                    name: dataset,
+                    shape: &field.shape,
+                    values,
+                };
                 match field.kind {
-                    Kind::I16 => {
-                        let numbers = values.as_chunks().0.iter();
-                        let numbers: Vec<i16> = numbers.map(|b| i16::from_le_bytes(*b)).collect();
-                        let made = file.new_dataset::<i16>().shape(shape).create(*dataset)?;
-                        made.write_raw(&numbers)?;
+                    Kind::U8 => set.write(|[byte]: [u8; 1]| byte),
+                    Kind::I16 => set.write(i16::from_le_bytes),
+                    Kind::F16 => set.write(half::f16::from_le_bytes),
+                    Kind::F32 => set.write(f32::from_le_bytes),
+                    Kind::I32 | Kind::BF16 => {
+                        Err(format!("{field} is of a kind that is not written").into())
                     }
-                    Kind::F32 => {
-                        let numbers = values.as_chunks().0.iter();
-                        let numbers: Vec<f32> = numbers.map(|b| f32::from_le_bytes(*b)).collect();
-                        let made = file.new_dataset::<f32>().shape(shape).create(*dataset)?;
-                        made.write_raw(&numbers)?;
-                    }
-                    kind => return Err(format!("{} are not written to HDF5", kind.name()).into()),
-                }
+                }?;
             }
             file.close()
         };
@@ -379,7 +389,11 @@ impl Folder<'_> {
     }
 
     /// Writes what people and programs are told. Gives the bytes of all files of samples.
-    fn finish(&self, is_new: bool, card: &dyn Fn() -> Card) -> Result<u64, DataError> {
+    fn finish(
+        &self,
+        is_new: bool,
+        card: &dyn Fn() -> Result<Card, DataError>,
+    ) -> Result<u64, DataError> {
         let path = self.path(MADE);
         let mut record = self.record();
         for split in Split::ALL {
@@ -403,7 +417,7 @@ impl Folder<'_> {
         let bytes = record.files.values().map(|file| file.bytes).sum();
         let is_told = self.path(CARD).exists() && self.path(PICTURE).exists();
         if is_new || !is_told {
-            let Card { text, picture } = card();
+            let Card { text, picture } = card()?;
             let picture = picture.write_png(&self.path(PICTURE));
             picture.map_err(|error| DataError::file(&self.path(PICTURE), error))?;
             write(&path, &json(&record))?;
@@ -415,7 +429,10 @@ impl Folder<'_> {
 
     fn layout(&self) -> tradewind_data::Layout {
         let items = self.fields.iter().zip(self.datasets);
-        let items = items.map(|(field, dataset)| format!("{}={dataset}", field.name));
+        let items = items.map(|(field, dataset)| {
+            let classes = field.classes.map(|n| format!(":{}<{n}", field.kind.name()));
+            format!("{}={dataset}{}", field.name, classes.unwrap_or_default())
+        });
         let items: Vec<String> = items.collect();
         items.join(",").parse().expect("fields have names")
     }
@@ -435,18 +452,43 @@ impl Folder<'_> {
             Form::Packed => "packed",
             Form::Hdf5 => "hdf5",
         };
+        let tools = match self.tools {
+            "" => String::new(),
+            tools => format!(", {tools}"),
+        };
         format!(
             "\n## This folder\n\n{}\n\
              Made by `tradewind data make {} --samples {} --seed {} --form {form}`, Tradewind {}, version {} of the \
-             recipe. `{MADE}` has the BLAKE3 sum of each file; its own is\n`{}`.\n",
+             recipe{}. `{MADE}` has the BLAKE3 sum of each file; its own is\n`{}`.\n",
             splits.concat(),
             record.name,
             record.samples,
             record.seed,
             env!("CARGO_PKG_VERSION"),
             record.version,
+            tools,
             blake3::hash(json).to_hex(),
         )
+    }
+}
+
+/// A data set that is to be.
+struct Set<'a> {
+    file: &'a hdf5_metno::File,
+    name: &'a str,
+    shape: &'a [usize],
+    values: &'a [u8],
+}
+
+impl Set<'_> {
+    fn write<T: hdf5_metno::H5Type, const BYTES: usize>(
+        &self,
+        number: impl Fn([u8; BYTES]) -> T,
+    ) -> hdf5_metno::Result<()> {
+        let numbers = self.values.as_chunks::<BYTES>().0.iter();
+        let numbers: Vec<T> = numbers.map(|bytes| number(*bytes)).collect();
+        let set = self.file.new_dataset::<T>().shape(self.shape);
+        set.create(self.name)?.write_raw(&numbers)
     }
 }
 

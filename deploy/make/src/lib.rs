@@ -6,7 +6,9 @@
 pub mod cosmology;
 mod fft;
 mod folder;
+mod generator;
 mod growth;
+pub mod hep;
 mod matter;
 mod picture;
 mod spectrum;
@@ -38,6 +40,8 @@ pub struct Order<'a> {
     pub form: Form,
     /// Simulations that are computed at a time.
     pub threads: usize,
+    /// The interpreter of a generator in Python; without it the recipe's own default is taken.
+    pub python: Option<&'a Path>,
 }
 
 /// What there is in the end.
@@ -63,12 +67,14 @@ pub struct Recipe {
     pub about: &'static str,
     /// Samples if none are asked for.
     pub samples: usize,
+    /// Where the interpreter of its generator is by default, if that is in Python.
+    pub python: Option<&'static str>,
     /// Makes them.
     pub make: fn(&Order<'_>, Progress<'_>) -> Result<Made, DataError>,
 }
 
 /// All that can be made, a line each.
-pub const RECIPES: &[Recipe] = &[cosmology::RECIPE];
+pub const RECIPES: &[Recipe] = &[cosmology::RECIPE, hep::RECIPE];
 
 /// The recipe of this name.
 pub fn named(name: &str) -> Option<&'static Recipe> {

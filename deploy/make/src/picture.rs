@@ -1,6 +1,7 @@
 //! Pictures of samples.
 
 use plotters::style::RGBColor;
+use tradewind_data::Kind;
 use tradewind_report::picture::{Anchor, Picture};
 
 /// Pixels of a cell along an edge.
@@ -15,9 +16,23 @@ const HEAD: usize = 28;
 /// The first slice of volumes `[channels, n, n, n]` of little-endian i16: a row for each, a column for each channel,
 /// by the logarithm of one more than the counts.
 pub(crate) fn volumes(volumes: &[&[u8]], n: usize, labels: &[String]) -> Picture {
+    let row = |volume: &&[u8]| {
+        let slice = |column: usize| {
+            let slice = &volume[2 * column * n.pow(3)..][..2 * n * n];
+            let counts = Kind::I16.numbers(slice);
+            counts.map(|count| count.ln_1p() / 10f64.ln_1p()).collect()
+        };
+        (0..labels.len()).map(slice).collect()
+    };
+    let rows: Vec<Vec<Vec<f64>>> = volumes.iter().map(row).collect();
+    maps(&rows, n, labels)
+}
+
+/// Rows of maps `[n, n]`, a column for each label: 0 is dark, and 1 bright.
+pub(crate) fn maps(rows: &[Vec<Vec<f64>>], n: usize, labels: &[String]) -> Picture {
     let side = n * CELL;
     let width = GAP + labels.len() * (side + GAP);
-    let height = HEAD + volumes.len() * (side + GAP);
+    let height = HEAD + rows.len() * (side + GAP);
     let mut picture = Picture::new(width as u32, height as u32);
     let at = |pixels: usize| pixels as f64;
     picture.fill((0.0, 0.0), (at(width), at(height)), RGBColor(255, 255, 255));
@@ -25,14 +40,12 @@ pub(crate) fn volumes(volumes: &[&[u8]], n: usize, labels: &[String]) -> Picture
         let left = GAP + column * (side + GAP);
         let middle = (at(left + side / 2), at(HEAD / 2));
         picture.text(middle, Anchor::Middle, 14.0, RGBColor(40, 40, 40), label);
-        for (row, volume) in volumes.iter().enumerate() {
+        for (row, maps) in rows.iter().enumerate() {
             let top = HEAD + row * (side + GAP);
-            let slice = &volume[2 * column * n.pow(3)..][..2 * n * n];
-            for (cell, count) in slice.as_chunks().0.iter().enumerate() {
-                let count = f64::from(i16::from_le_bytes(*count));
+            for (cell, part) in maps[column].iter().enumerate() {
                 let corner = (at(left + cell % n * CELL), at(top + cell / n * CELL));
                 let other = (corner.0 + at(CELL), corner.1 + at(CELL));
-                picture.fill(corner, other, color(count.ln_1p() / 10f64.ln_1p()));
+                picture.fill(corner, other, color(*part));
             }
         }
     }

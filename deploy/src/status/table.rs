@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
+use indicatif::HumanBytes;
+
 use super::device;
 use super::standing::{FleetRun, Group, Server, Shard, Standing};
-use tradewind_folder::units::size;
 use tradewind_launch::slurm::Queued;
 
 /// Events that are shown.
@@ -191,7 +192,7 @@ fn shard(shard: &Shard) -> [String; 5] {
         shard.shard.to_string(),
         or_dash(shard.primary.map(|server| server.to_string())),
         or_dash(Some(copies.join(", ")).filter(|text| !text.is_empty())),
-        or_dash(shard.bytes.map(size)),
+        or_dash(shard.bytes.map(|bytes| HumanBytes(bytes).to_string())),
         or_dash(versions),
     ]
 }
@@ -260,9 +261,9 @@ server   state   life   address          lease left
 1        up      1      127.0.0.1:4001   9.1 s
 2        gone    1      127.0.0.1:4002   -
 
-shard   primary   copies           size      versions
-0       1         0, 2 (filling)   3.0 MiB   410 to 412
-1       -         -                -         -
+shard   primary   copies           size       versions
+0       1         0, 2 (filling)   3.00 MiB   410 to 412
+1       -         -                -          -
 shard 1 waits for server 2, incarnation 1 (silent for 12 s)
 
 newest snapshot: 7, 4 min ago

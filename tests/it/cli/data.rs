@@ -1,6 +1,7 @@
 //! `tradewind data`: samples of HDF5 files become packed ones, and what is wrong with them is named.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -76,7 +77,7 @@ fn samples_are_listed_packed_counted_and_verified() {
     );
     check(
         &["pack", "raw", "packed"],
-        1,
+        2,
         &["packed: it is there already"],
     );
     check(&["verify", "packed"], 0, &["all 15 samples are whole"]);
@@ -117,6 +118,30 @@ fn samples_are_listed_packed_counted_and_verified() {
 }
 
 #[test]
+fn data_are_not_made_in_a_folder_of_other_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = |more: &[&str]| {
+        let words = ["make", "cosmology", "--samples=17", "--out=made"];
+        data(folder.path(), &[&words, more].concat())
+    };
+    let (code, told) = make(&[]);
+    assert_eq!(code, Some(0), "{told}");
+    let (code, told) = make(&["--seed=2"]);
+    assert_eq!(code, Some(2), "{told}");
+    assert!(
+        told.contains("made: it was begun for something else: its seed is 1"),
+        "{told}"
+    );
+    // Damage to what was made is no wrong request.
+    let train = folder.path().join("made/train");
+    let file = fs::read_dir(train).unwrap().next().unwrap().unwrap();
+    fs::write(file.path(), "not whole").unwrap();
+    let (code, told) = make(&[]);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("delete it, and it is made again"), "{told}");
+}
+
+#[test]
 fn packing_that_is_interrupted_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     // 3000 samples of 16 kB: version 1.0 of NumPy's form has 128 bytes before them.
@@ -146,4 +171,51 @@ fn packing_that_is_interrupted_leaves_nothing() {
     assert!(stderr.contains("interrupted: nothing is kept"), "{stderr}");
     let left = fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(left, 1, "the samples are all that is there");
+}
+
+#[test]
+fn generators_end_with_the_command_that_asks_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let python = folder.path().join("python");
+    // Each says who it is, and then writes little for ever.
+    let script = "#!/bin/sh\n\
+                  if test \"$4\" = versions; then echo Pythia 1.0; exit; fi\n\
+                  echo $$ > pid.part.$$ && mv pid.part.$$ pid.$$\n\
+                  while echo half; do sleep 0.1; done\n";
+    fs::write(&python, script).unwrap();
+    fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+    let words = "data make hep --samples=600 --threads=2 --out=made --python=./python";
+    let mut making = Command::new(root().join("target/debug/tradewind"))
+        .args(words.split(' '))
+        .current_dir(folder.path())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let started = || {
+        let names = fs::read_dir(folder.path()).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let started = names.filter_map(|name| name.strip_prefix("pid.")?.parse::<u32>().ok());
+        started.collect::<Vec<_>>()
+    };
+    while started().len() < 2 {
+        std::thread::yield_now();
+    }
+    making.kill().unwrap();
+    making.wait().unwrap();
+    // Who is dead and has not been waited for by its new parent yet has no memory any more.
+    let is_alive = |pid: u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status"));
+        status.is_ok_and(|status| status.contains("VmSize"))
+    };
+    for pid in started() {
+        while is_alive(pid) {
+            std::thread::yield_now();
+        }
+    }
+    let (code, told) = data(
+        folder.path(),
+        &["make", "cosmology", "--python=./python", "--out=other"],
+    );
+    assert_eq!(code, Some(2), "{told}");
+    assert!(told.contains("cosmology needs no Python"), "{told}");
 }

@@ -85,10 +85,9 @@ pub fn pack(
     stop: &AtomicBool,
 ) -> Result<Done, DataError> {
     if folder.exists() {
-        return Err(DataError::file(
-            folder,
-            "it is there already; name a new folder, or delete it",
-        ));
+        let folder = folder.display();
+        let asked = format!("{folder}: it is there already; name a new folder, or delete it");
+        return Err(DataError::Asked(asked));
     }
     let (len, files) = (source.len(), packing.files);
     if files == 0 || files > len {

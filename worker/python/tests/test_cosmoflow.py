@@ -14,8 +14,8 @@ from built_in import load, tradewind, train
 #: A record of a packed file: int16 counts, then four f32; it begins at a multiple of 64 bytes.
 VOLUME = (4, 32, 32, 32)
 RECORD = np.dtype([("volume", "<i2", VOLUME), ("target", "<f4", 4), ("rest", "V48")])
-SMALL = {"convolutions": [8, 12, 16], "hidden": [10], "stem": True, "norm": True, "dropout": 0.25}
-PAPER = {"convolutions": [32, 64, 128, 256, 512], "hidden": [128, 64], "stem": False, "norm": False, "dropout": 0.5}
+SMALL = {"convolutions": [8, 12, 16], "hidden": [10], "pooling": "mean", "stem": True, "norm": True, "dropout": 0.25}
+PAPER = {"convolutions": [32, 64, 128, 256, 512], "hidden": [128, 64], "pooling": "max", "stem": False, "norm": False, "dropout": 0.5}
 
 
 class Network(nn.Module):
@@ -30,7 +30,10 @@ class Network(nn.Module):
             nn.Conv3d(*pair, 3, step, 1, bias=not model["norm"]) for pair, step in zip(pairs, stride)
         )
         self.norm = nn.ModuleList(nn.BatchNorm3d(out) if model["norm"] else nn.Identity() for _, out in pairs)
-        units = [widths[-1] * (size // 2 ** len(pairs)) ** 3, *model["hidden"], told]
+        self.pool = {"max": nn.MaxPool3d(2), "mean": nn.AvgPool3d(2)}[model["pooling"]]
+        self.flat = {"max": nn.Flatten(), "mean": nn.Sequential(nn.AdaptiveAvgPool3d(1), nn.Flatten())}[model["pooling"]]
+        cells = 1 if model["pooling"] == "mean" else (size // 2 ** len(pairs)) ** 3
+        units = [widths[-1] * cells, *model["hidden"], told]
         self.fc = nn.ModuleList(nn.Linear(*pair) for pair in zip(units, units[1:]))
         self.dropout = nn.Dropout(model["dropout"])
 
@@ -39,8 +42,8 @@ class Network(nn.Module):
         for number, (conv, norm) in enumerate(zip(self.conv, self.norm)):
             hidden = nn.functional.leaky_relu(norm(conv(hidden)), 0.3)
             if not (self.stem and number == 0):
-                hidden = nn.functional.max_pool3d(hidden, 2)
-        hidden = hidden.flatten(1)
+                hidden = self.pool(hidden)
+        hidden = self.flat(hidden)
         for fc in self.fc[:-1]:
             hidden = self.dropout(nn.functional.leaky_relu(fc(hidden), 0.3))
         return 1.2 * torch.tanh(self.fc[-1](hidden))

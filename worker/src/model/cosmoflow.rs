@@ -6,12 +6,13 @@
 //!
 //! ```text
 //! h = log(1 + counts)                                    [samples, redshifts, n, n, n]
-//! for each convolution: h = maxpool2(leaky(conv3(h)))    leaky(x) = x, or 0.3 x where x < 0
+//! for each convolution: h = pool2(leaky(conv3(h)))       leaky(x) = x, or 0.3 x where x < 0; the largest of 2³ cells
 //! for each hidden layer: h = dropout(leaky(linear(h)))
 //! told = 1.2 tanh(linear(h))                             [samples, parameters]
 //! ```
-//! Smaller ones of its kind begin with a stem, a convolution of stride 2 without a maximum behind it, and have batch
-//! normalisation between convolution and `leaky`. The loss is the mean square error of scaled parameters, which lie in
+//! Smaller ones of its kind begin with a stem, a convolution of stride 2 without pooling behind it, have batch
+//! normalisation between convolution and `leaky`, and take means of cells in the place of the largest: of 2³, and in
+//! front of the hidden layers of all that are left. The loss is the mean square error of scaled parameters, which lie in
 //! [-1, 1]; the metric is their mean absolute error.
 
 use std::collections::BTreeMap;
@@ -245,16 +246,20 @@ impl Task for Cosmoflow {
 
     fn notes(&self) -> BTreeMap<String, String> {
         let stem = match self.network.stem {
-            true => "; conv.0 has stride 2 and no maximum behind it",
+            true => "; conv.0 has stride 2 and no pool behind it",
             false => "",
+        };
+        let (pool, flat) = match self.network.mean {
+            true => ("avg_pool3d", "mean of all cells"),
+            false => ("max_pool3d", "flatten"),
         };
         let norm = match self.network.convolutions[0].norm {
             Some(_) => "norm(conv(h))",
             None => "conv(h)",
         };
         let forward = format!(
-            "h = log1p(counts); h = max_pool3d(leaky({norm}), 2) for each conv (3x3x3, zero padding 1{stem}); \
-             h = leaky(fc(flatten(h))) for each fc but the last; {TOLD_MAX} * tanh(fc(h)); \
+            "h = log1p(counts); h = {pool}(leaky({norm}), 2) for each conv (3x3x3, zero padding 1{stem}); h = {flat}(h); \
+             h = leaky(fc(h)) for each fc but the last; {TOLD_MAX} * tanh(fc(h)); \
              leaky = leaky_relu with slope {SLOPE}; eps of norms 1e-5"
         );
         BTreeMap::from([
@@ -271,6 +276,8 @@ struct Network {
     /// The hidden layers, and the one that tells.
     linear: Vec<Linear>,
     stem: bool,
+    /// Whether cells are pooled by their mean, not by the largest.
+    mean: bool,
     dropout: f64,
 }
 
@@ -294,7 +301,10 @@ impl Network {
                 settings.convolutions.len()
             )));
         }
-        into *= left.pow(3);
+        let mean = settings.pooling == "mean";
+        if !mean {
+            into *= left.pow(3);
+        }
         let mut linear = Vec::new();
         for &out in &settings.hidden {
             linear.push(Linear::new(out, into, rectified(into, SLOPE)));
@@ -306,6 +316,7 @@ impl Network {
             convolutions,
             linear,
             stem: settings.stem,
+            mean,
             dropout: settings.dropout,
         })
     }
@@ -319,12 +330,18 @@ impl Network {
             let stride = if is_stem { 2 } else { 1 };
             hidden = layer.forward(&hidden, stride, train);
             // The maximum commutes with what rises, which then has an eighth of the numbers to work on.
-            if !is_stem {
+            if !is_stem && !self.mean {
                 hidden = hidden.max_pool3d(2, 2, 0, 1, false);
             }
             hidden = leaky(&hidden);
+            if !is_stem && self.mean {
+                hidden = hidden.avg_pool3d(2, 2, 0, false, true, None);
+            }
         }
-        hidden = hidden.flatten(1, -1);
+        hidden = match self.mean {
+            true => hidden.mean_dim([2i64, 3, 4].as_slice(), false, None::<Kind>),
+            false => hidden.flatten(1, -1),
+        };
         let (last, layers) = self.linear.split_last().expect("one layer tells");
         for layer in layers {
             hidden = leaky(&layer.forward(&hidden)).dropout(self.dropout, train);

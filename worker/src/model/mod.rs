@@ -6,6 +6,7 @@
 
 pub mod baseline;
 pub mod cosmoflow;
+pub mod deepcam;
 pub mod forecast;
 pub mod hep;
 mod layer;

@@ -3,7 +3,8 @@
 use std::sync::LazyLock;
 
 use tradewind_config::{
-    Config, Cosmoflow, Forecast, Hep, KnownTask, Mnist, Replay, Resnet, Task as Chosen, Tasks,
+    Config, Cosmoflow, Deepcam, Forecast, Hep, KnownTask, Mnist, Replay, Resnet, Task as Chosen,
+    Tasks,
 };
 
 use super::{Reading, Task, TaskError, TaskKind};
@@ -16,6 +17,7 @@ const BUILT_IN: &[TaskEntry] = &[
     TaskEntry::of::<Replay>(),
     TaskEntry::of::<Cosmoflow>(),
     TaskEntry::of::<Hep>(),
+    TaskEntry::of::<Deepcam>(),
 ];
 
 /// A task with its model, or why there is none.

@@ -1,5 +1,6 @@
 //! What is predicted: JSON and a table.
 
+use indicatif::DecimalBytes;
 use serde::Serialize;
 use tradewind_common::cost::{Collectives, Exchange, Flow, Limit, Rates, Run, Servers, Traffic};
 use tradewind_common::ids::ShardId;
@@ -195,12 +196,7 @@ fn words(limit: Limit) -> &'static str {
 }
 
 fn bytes(bytes: u64) -> String {
-    match bytes {
-        0..10_000 => format!("{bytes} B"),
-        10_000..10_000_000 => format!("{:.1} KB", bytes as f64 / 1e3),
-        10_000_000..10_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
-        _ => format!("{:.1} GB", bytes as f64 / 1e9),
-    }
+    DecimalBytes(bytes).to_string()
 }
 
 fn seconds(seconds: f64) -> String {

@@ -135,7 +135,7 @@ fn the_table_tells_what_limits_and_what_is_uneven() {
     let table = report(&["--ranks=12", "--servers=2", "--rank-gb-per-s=0.25"]).table();
     for want in [
         "1048576 parameters in 16 blocks of at most 256 KiB",
-        "a rank pushes                     2       524.3 KB       524.4 KB",
+        "a rank pushes                     2       524.29 kB     524.44 kB",
         "of all at once         4.2 ms   core of a rank that exchanges",
         "it hides behind a step of 500.0 ms",
         "servers needed: 1",

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use serde::Serialize;
+use tradewind_process::usage::Status;
 
 /// At a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -28,14 +29,10 @@ impl Usage {
 
 /// Of a process; `None` if it is not there any more.
 pub(super) fn usage(pid: u32) -> Option<Usage> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let number = |key: &str| -> Option<u64> {
-        let line = status.lines().find_map(|line| line.strip_prefix(key))?;
-        line.split_whitespace().next()?.parse().ok()
-    };
+    let status = Status::of(pid)?;
     Some(Usage {
-        memory_bytes: number("VmRSS:")? * 1024,
-        threads: number("Threads:")?,
+        memory_bytes: status.resident_bytes()?,
+        threads: status.threads()?,
         descriptors: fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count() as u64,
     })
 }

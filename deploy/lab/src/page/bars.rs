@@ -1,7 +1,9 @@
 //! Where the time went: a stacked bar for each setting.
 
+use maud::{Markup, html};
+
 use super::panel::{Panel, readings};
-use super::svg::{At, Svg, escape};
+use super::svg::{At, Svg};
 use crate::reading::{Reading, Times};
 use tradewind_report::axes::Scale;
 
@@ -23,7 +25,7 @@ const PARTS: [Part; 5] = [
 ];
 
 /// What an average rank spent its time on in each setting, means over the seeds.
-pub(super) fn times(panel: &Panel<'_>) -> String {
+pub(super) fn times(panel: &Panel<'_>) -> Markup {
     let rows = panel.lines.iter().filter_map(|line| {
         let times: Vec<Times> = readings(line).map(Reading::times).collect();
         let mean = |of: fn(&Times) -> f64| times.iter().map(of).sum::<f64>() / times.len() as f64;
@@ -38,17 +40,22 @@ pub(super) fn times(panel: &Panel<'_>) -> String {
     });
     let rows: Vec<_> = rows.collect();
     if rows.is_empty() {
-        return String::new();
+        return Markup::default();
     }
-    format!(
-        "<h3>Where the time went</h3><p class=\"legend\">{}</p>{}",
-        legend(),
-        bars(&rows)
-    )
+    html! {
+        h3 { "Where the time went" }
+        p.legend {
+            // What the colours mean.
+            @for (name, class, _) in PARTS {
+                span.chip { i.part.(class) {} (name) }
+            }
+        }
+        (bars(&rows))
+    }
 }
 
 /// Bars of seconds a rank.
-fn bars(rows: &[(String, Times)]) -> String {
+fn bars(rows: &[(String, Times)]) -> Markup {
     let sum = |times: &Times| PARTS.iter().map(|(.., of)| of(times)).sum::<f64>();
     let most = rows.iter().map(|(_, times)| sum(times)).fold(0.0, f64::max);
     let x = Scale::Linear(0.0, if most > 0.0 { most } else { 1.0 });
@@ -88,15 +95,4 @@ fn bars(rows: &[(String, Times)]) -> String {
         }
     }
     svg.finish("where the time went")
-}
-
-/// What the colours mean.
-fn legend() -> String {
-    let chips = PARTS.iter().map(|(name, class, _)| {
-        format!(
-            "<span class=\"chip\"><i class=\"part {class}\"></i>{}</span>",
-            escape(name)
-        )
-    });
-    chips.collect()
 }

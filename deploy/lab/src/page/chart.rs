@@ -1,5 +1,7 @@
 //! A chart of lines with bands.
 
+use maud::Markup;
+
 use super::curve::Point;
 use super::svg::{At, Svg};
 use tradewind_report::axes::Scale;
@@ -64,7 +66,7 @@ impl Axes {
 }
 
 /// Draws it; `number` keeps names on one page apart.
-pub(super) fn chart(series: &[Series], labels: Labels<'_>, axes: Axes, number: usize) -> String {
+pub(super) fn chart(series: &[Series], labels: Labels<'_>, axes: Axes, number: usize) -> Markup {
     let (left, top, right, bottom) = FRAME;
     let Axes { x, y } = axes;
     let place = |px: f64, py: f64| {

@@ -1,6 +1,6 @@
 //! The curves of a panel: what is measured on the validation split, and the training loss.
 
-use std::fmt::Write;
+use maud::{Markup, html};
 
 use super::chart::{Axes, Labels, Series, chart};
 use super::curve::{Along, Shown, band, curve};
@@ -12,7 +12,7 @@ const SECONDS: &str = "seconds since the first step";
 /// evaluations along the way, all with the same axes.
 pub(super) fn validation_over_time<'a, 'b>(
     panels: &'b [Panel<'a>],
-) -> Vec<(&'b Panel<'a>, String)> {
+) -> Vec<(&'b Panel<'a>, Markup)> {
     let drawn = panels
         .iter()
         .map(|panel| (panel, series(panel, Shown::Validation, Along::Time)))
@@ -34,42 +34,46 @@ pub(super) fn validation_over_time<'a, 'b>(
 }
 
 /// Over time, updates and samples.
-pub(super) fn curves(panel: &Panel<'_>) -> String {
-    let mut html = String::new();
-    for (row, shown) in [Shown::Validation, Shown::Loss].into_iter().enumerate() {
-        let axes = [
-            (Along::Time, SECONDS),
-            (Along::Updates, "updates applied"),
-            (Along::Samples, "samples applied"),
-        ];
-        let series = axes.map(|(along, _)| series(panel, shown, along));
-        if series[0].is_empty() {
-            continue;
-        }
-        let (y, target, head) = match shown {
-            Shown::Validation => {
-                let target = panel.target.map(|target| target.goal.limit());
-                (validation_label(panel), target, "Validation")
-            }
-            Shown::Loss => (
-                "training loss, running mean".to_owned(),
-                None,
-                "Training loss",
-            ),
-        };
-        let _ = write!(
-            html,
-            "<h3>{head}</h3><p class=\"legend\">{}</p><div class=\"row\">",
-            legend(panel)
-        );
-        for (column, (series, (_, x))) in series.iter().zip(axes).enumerate() {
-            let labels = Labels { x, y: &y, target };
-            let axes = Axes::of(series.iter(), target);
-            html += &chart(series, labels, axes, 100 * panel.number + 10 * row + column);
-        }
-        html += "</div>";
+pub(super) fn curves(panel: &Panel<'_>) -> Markup {
+    html! {
+        (rows(panel, Shown::Validation, 0))
+        (rows(panel, Shown::Loss, 1))
     }
-    html
+}
+
+/// Charts of one thing beside each other; `row` tells them apart from others.
+fn rows(panel: &Panel<'_>, shown: Shown, row: usize) -> Markup {
+    let axes = [
+        (Along::Time, SECONDS),
+        (Along::Updates, "updates applied"),
+        (Along::Samples, "samples applied"),
+    ];
+    let series = axes.map(|(along, _)| series(panel, shown, along));
+    if series[0].is_empty() {
+        return Markup::default();
+    }
+    let (y, target, head) = match shown {
+        Shown::Validation => {
+            let target = panel.target.map(|target| target.goal.limit());
+            (validation_label(panel), target, "Validation")
+        }
+        Shown::Loss => (
+            "training loss, running mean".to_owned(),
+            None,
+            "Training loss",
+        ),
+    };
+    let charts = series.iter().zip(axes).enumerate();
+    let charts = charts.map(|(column, (series, (_, x)))| {
+        let labels = Labels { x, y: &y, target };
+        let axes = Axes::of(series.iter(), target);
+        chart(series, labels, axes, 100 * panel.number + 10 * row + column)
+    });
+    html! {
+        h3 { (head) }
+        p.legend { (legend(panel)) }
+        div.row { @for chart in charts { (chart) } }
+    }
 }
 
 fn series(panel: &Panel<'_>, shown: Shown, along: Along) -> Vec<Series> {
@@ -86,7 +90,7 @@ fn series(panel: &Panel<'_>, shown: Shown, along: Along) -> Vec<Series> {
     all.filter(|series| !series.points.is_empty()).collect()
 }
 
-fn legend(panel: &Panel<'_>) -> String {
+fn legend(panel: &Panel<'_>) -> Markup {
     let seeds = panel.lines.iter().map(|line| readings(line).count()).max();
     let mut caption = match seeds {
         Some(2..) => {
@@ -98,5 +102,5 @@ fn legend(panel: &Panel<'_>) -> String {
     if let Some(lacking) = panel.not_drawn() {
         caption += &format!("; {lacking}");
     }
-    legend_of(panel, &panel.lines) + &format!("<span class=\"none\">{caption}</span>")
+    html! { (legend_of(panel, &panel.lines)) span.none { (caption) } }
 }

@@ -2,18 +2,26 @@
 
 use std::collections::BTreeSet;
 
+use maud::{Markup, html};
+
 use super::Page;
 use super::panel::{goal, readings};
-use super::svg::escape;
 use crate::line::Progress;
 use crate::reading::{Reading, RunSummary};
 
 /// Paragraphs under the title.
-pub(super) fn facts(page: &Page<'_>) -> String {
+pub(super) fn facts(page: &Page<'_>) -> Markup {
     let paragraphs = [asked(page), pace(page), made(page)];
-    let told = paragraphs.iter().filter(|facts| !facts.is_empty());
-    let told = told.map(|facts| format!("<p class=\"facts\">{}</p>", facts.join(" · ")));
-    told.collect()
+    html! {
+        @for facts in paragraphs.iter().filter(|facts| !facts.is_empty()) {
+            p.facts {
+                @for (at, fact) in facts.iter().enumerate() {
+                    @if at > 0 { " · " }
+                    (fact)
+                }
+            }
+        }
+    }
 }
 
 fn all<'a>(page: &Page<'a>) -> impl Iterator<Item = &'a Reading> {
@@ -31,7 +39,7 @@ fn joined<T: ToString>(values: &[T]) -> String {
 }
 
 /// Runs, seeds and the target.
-fn asked(page: &Page<'_>) -> Vec<String> {
+fn asked(page: &Page<'_>) -> Vec<Markup> {
     let runs = page.lines.iter().flat_map(|line| &line.runs);
     let Progress {
         all: count,
@@ -40,30 +48,28 @@ fn asked(page: &Page<'_>) -> Vec<String> {
         ..
     } = Progress::of(runs.clone());
     let settings = page.lines.len();
-    let mut facts = vec![match ended == count {
-        true => format!("<b>{count}</b> runs of <b>{settings}</b> settings"),
-        false => format!(
-            "<b>{ended}</b> of <b>{count}</b> runs have ended, of <b>{settings}</b> settings"
-        ),
+    let mut facts = vec![html! {
+        @if ended == count { b { (count) } " runs of " }
+        @else { b { (ended) } " of " b { (count) } " runs have ended, of " }
+        b { (settings) } " settings"
     }];
     if void > 0 {
-        facts.push(format!("<b>{void}</b> of them are void and do not count"));
+        facts.push(html! { b { (void) } " of them are void and do not count" });
     }
     let seeds = distinct(runs.map(|run| run.seed));
-    facts.push(format!("seeds <b>{}</b>", joined(&seeds)));
+    facts.push(html! { "seeds " b { (joined(&seeds)) } });
     if let Some(target) = page.target {
         let unit = all(page).find_map(|r| Some(r.validations.first()?.measure.unit.clone()));
-        facts.push(format!(
-            "target: <b>{}</b>, twice in a row, looked at every {} samples",
-            goal(target, unit.as_deref()),
-            target.every_samples
-        ));
+        facts.push(html! {
+            "target: " b { (goal(target, unit.as_deref())) } ", twice in a row, looked at every "
+            (target.every_samples) " samples"
+        });
     }
     facts
 }
 
 /// What the pace covers, and what it does not.
-fn pace(page: &Page<'_>) -> Vec<String> {
+fn pace(page: &Page<'_>) -> Vec<Markup> {
     let mut paces: Vec<f64> = all(page).map(|r| r.config.step_seconds).collect();
     paces.sort_unstable_by(f64::total_cmp);
     paces.dedup();
@@ -86,28 +92,23 @@ fn pace(page: &Page<'_>) -> Vec<String> {
         }
         _ => String::new(),
     };
-    vec![format!(
-        "pace on: the computation of a step lasts at least <b>{}</b>. Reducing and exchanging have no pace{on}; what settings differ by there is partly the machine's",
-        paces.join(", ")
-    )]
+    vec![html! {
+        "pace on: the computation of a step lasts at least " b { (paces.join(", ")) }
+        ". Reducing and exchanging have no pace" (on)
+        "; what settings differ by there is partly the machine's"
+    }]
 }
 
 /// Machines, versions, dates.
-fn made(page: &Page<'_>) -> Vec<String> {
+fn made(page: &Page<'_>) -> Vec<Markup> {
     let mut facts = Vec::new();
     let runs = page.lines.iter().flat_map(|line| &line.runs);
     let ended = Progress::of(runs).ended;
     for (host, count) in &page.origin.hosts {
-        let part = match *count == ended {
-            true => String::new(),
-            false => format!("{count} runs: "),
-        };
-        facts.push(format!(
-            "{part}{}, {} cores, {}",
-            escape(&host.processor),
-            host.cores,
-            escape(&host.system)
-        ));
+        facts.push(html! {
+            @if *count != ended { (count) " runs: " }
+            (host.processor) ", " (host.cores) " cores, " (host.system)
+        });
     }
     let spans = all(page).filter_map(span);
     let spans: Vec<(f64, f64)> = spans.collect();
@@ -118,23 +119,21 @@ fn made(page: &Page<'_>) -> Vec<String> {
     let last = spans.iter().map(|span| span.1).fold(0.0, f64::max);
     if !spans.is_empty() {
         facts.push(match (date(first), date(last)) {
-            (first, last) if first == last => format!("run on {first} (UTC)"),
-            (first, last) => format!("run from {first} to {last} (UTC)"),
+            (first, last) if first == last => html! { "run on " (first) " (UTC)" },
+            (first, last) => html! { "run from " (first) " to " (last) " (UTC)" },
         });
     }
     if spans.len() > 1 {
         facts.push(match together(&spans) {
-            1 => "no two trained at the same time".to_owned(),
-            most => format!("up to {most} trained at the same time"),
+            1 => html! { "no two trained at the same time" },
+            most => html! { "up to " (most) " trained at the same time" },
         });
     }
     if let Some(elsewhere) = &page.origin.trials {
-        facts.push(format!(
-            "{} of {} trials were not run here: {} has them",
-            elsewhere.count,
-            elsewhere.all,
-            escape(&elsewhere.table)
-        ));
+        facts.push(html! {
+            (elsewhere.count) " of " (elsewhere.all) " trials were not run here: "
+            (elsewhere.table) " has them"
+        });
     }
     let versions = |of: fn(&RunSummary) -> Option<&str>| {
         distinct(all(page).filter_map(move |r| of(&r.summary)))
@@ -143,13 +142,11 @@ fn made(page: &Page<'_>) -> Vec<String> {
         ("Tradewind", versions(|told| told.version.as_deref())),
         ("libtorch", versions(|told| told.libtorch.as_deref())),
     ] {
-        let told = escape(&versions.join(", "));
+        let told = versions.join(", ");
         match versions.len() {
             0 => {}
-            1 => facts.push(format!("{name} {told}")),
-            _ => facts.push(format!(
-                "<b>made by different versions of {name}: {told}</b>"
-            )),
+            1 => facts.push(html! { (name) " " (told) }),
+            _ => facts.push(html! { b { "made by different versions of " (name) ": " (told) } }),
         }
     }
     facts

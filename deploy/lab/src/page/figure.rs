@@ -1,6 +1,8 @@
 //! `curves.svg`: what is measured on the validation split over time, in every panel of a page, as a
 //! picture of its own for documents and papers.
 
+use maud::Markup;
+
 use super::chart::{SIZE, marks};
 use super::curves::validation_over_time;
 use super::panel::Panel;
@@ -24,7 +26,7 @@ pub(super) fn figure(panels: &[Panel<'_>], colors: &str) -> Option<String> {
             let name = name.into_iter().flatten().filter(|text| !text.is_empty());
             (name.collect::<Vec<_>>().join(": "), chart)
         });
-    let charts: Vec<(String, String)> = charts.collect();
+    let charts: Vec<(String, Markup)> = charts.collect();
     if charts.is_empty() {
         return None;
     }

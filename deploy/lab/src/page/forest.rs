@@ -1,5 +1,7 @@
 //! How many times sooner each setting was, on one scale beside its row.
 
+use maud::Markup;
+
 use super::panel::Panel;
 use super::svg::{At, Svg};
 use crate::line::Sums;
@@ -58,7 +60,7 @@ impl Forest {
     }
 
     /// The numbers over the rows.
-    pub(super) fn head(self) -> String {
+    pub(super) fn head(self) -> Markup {
         let mut svg = Svg::new(SIZE.0, 14.0);
         for (at, label) in self.ticks() {
             svg.text((at, 11.0), At::Middle, "tick", label);
@@ -67,7 +69,7 @@ impl Forest {
     }
 
     /// The mean of a setting with its interval, and each seed's own ratio.
-    pub(super) fn row(self, sums: &Sums) -> String {
+    pub(super) fn row(self, sums: &Sums) -> Markup {
         let middle = SIZE.1 / 2.0;
         let mut svg = Svg::new(SIZE.0, SIZE.1);
         for (at, label) in self.ticks() {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use maud::Markup;
+
 use super::svg::{At, Svg};
 
 const SIZE: (f64, f64) = (280.0, 96.0);
@@ -17,7 +19,7 @@ const ACROSS_MAX: f64 = 22.0;
 pub(super) type Counts = BTreeMap<u64, u64>;
 
 /// Columns of the share of each value, from 0 to `most`, which others that it is beside have, too.
-pub(super) fn histogram(counts: &Counts, most: u64, index: usize, label: &str) -> String {
+pub(super) fn histogram(counts: &Counts, most: u64, index: usize, label: &str) -> Markup {
     let (left, top, right, bottom) = FRAME;
     let total: u64 = counts.values().sum();
     let width = (most / COLUMNS + 1).max(1);

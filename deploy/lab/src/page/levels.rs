@@ -1,8 +1,10 @@
 //! What the comparison would have been at other targets.
 
+use maud::{Markup, html};
+
 use super::chart::{FRAME, SIZE, marks};
 use super::panel::{Panel, legend_of, validation_label};
-use super::svg::{At, Svg, escape};
+use super::svg::{At, Svg};
 use crate::levels::ratios;
 use tradewind_report::axes::Scale;
 
@@ -10,17 +12,17 @@ use tradewind_report::axes::Scale;
 const LOG_FACTOR: f64 = 3.0;
 
 /// A chart with its explanation; empty where there is nothing to be compared with.
-pub(super) fn levels(panel: &Panel<'_>) -> String {
+pub(super) fn levels(panel: &Panel<'_>) -> Markup {
     let found = panel.target.and_then(|target| ratios(&panel.lines, target));
     let Some((baseline, mut lines)) = found else {
-        return String::new();
+        return Markup::default();
     };
     lines.retain(|(_, ratios)| ratios.len() > 1);
     let points = || lines.iter().flat_map(|(_, ratios)| ratios);
     let limit = panel.target.map(|target| target.goal.limit());
     let (low, high) = ends(points().map(|point| point.0));
     if lines.is_empty() || low >= high {
-        return String::new();
+        return Markup::default();
     }
     let x = match low > 0.0 && high / low > LOG_FACTOR {
         true => Scale::Log(low, high),
@@ -66,12 +68,17 @@ pub(super) fn levels(panel: &Panel<'_>) -> String {
         svg.text((at + 4.0, top + 9.0), At::Start, "target-label", "target");
     }
     let shown: Vec<_> = lines.iter().map(|(line, _)| *line).collect();
-    format!(
-        "<h3>At other targets <span class=\"none\">how many times sooner than {} each setting reached a level with all seeds; a line ends where some run did not</span></h3><p class=\"legend\">{}</p><div class=\"row\">{}</div>",
-        escape(&baseline.label),
-        legend_of(panel, &shown),
-        svg.finish(&format!("{name} over {label}"))
-    )
+    html! {
+        h3 {
+            "At other targets "
+            span.none {
+                "how many times sooner than " (baseline.label)
+                " each setting reached a level with all seeds; a line ends where some run did not"
+            }
+        }
+        p.legend { (legend_of(panel, &shown)) }
+        div.row { (svg.finish(&format!("{name} over {label}"))) }
+    }
 }
 
 fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {

@@ -16,14 +16,14 @@ mod svg;
 mod table;
 mod verdict;
 
-use std::fmt::Write;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::file::Target;
 use crate::line::{Line, panels};
 use crate::origin::Origin;
 use crate::table::Column;
 use panel::Panel;
-use svg::{css, escape};
+use svg::css;
 use tradewind_report::series_color;
 
 /// What a page is made of.
@@ -46,43 +46,59 @@ pub struct Page<'a> {
 /// The page as HTML.
 pub fn page(page: &Page<'_>) -> String {
     let labels = labels(page.lines);
-    let mut body = String::new();
-    let _ = write!(body, "<h1>{}</h1>", escape(page.title));
-    if !page.about.is_empty() {
-        let _ = write!(body, "<p class=\"about\">{}</p>", escape(page.about));
-    }
-    body += &facts::facts(page);
-    for panel in panels_of(page, &labels) {
-        body += &section(&panel);
-    }
-    body += &details::details(page);
-    let mut colors = colors(&labels);
-    for index in 0..labels.len() {
-        let _ = write!(
-            colors,
+    let css = [
+        include_str!("drawing.css"),
+        include_str!("style.css"),
+        &colors(&labels),
+        &highlights(labels.len()),
+    ]
+    .concat();
+    let document = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width";
+                title { (page.title) }
+                style { (PreEscaped(css)) }
+            }
+            body {
+                main {
+                    h1 { (page.title) }
+                    @if !page.about.is_empty() { p.about { (page.about) } }
+                    (facts::facts(page))
+                    @for panel in panels_of(page, &labels) { (section(&panel)) }
+                    (details::details(page))
+                }
+            }
+        }
+    };
+    document.into_string() + "\n"
+}
+
+/// Rules by which the curves of a setting stand out while the pointer is on its name.
+fn highlights(settings: usize) -> String {
+    let rules = (0..settings).map(|index| {
+        format!(
             "body:has(.chip.s{index}:hover) .curve:not(.s{index}),body:has(.chip.s{index}:hover) .band:not(.s{index}),body:has(.chip.s{index}:hover) svg .mark:not(.s{index}){{opacity:.08}}body:has(.chip.s{index}:hover) .band.s{index}{{opacity:.3}}"
-        );
-    }
-    let title = escape(page.title);
-    let style = concat!(include_str!("drawing.css"), include_str!("style.css"));
-    format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title><style>{style}{colors}</style></head><body><main>{body}</main></body></html>\n"
-    )
+        )
+    });
+    rules.collect()
 }
 
 /// One comparison: a sentence, a table, curves, times and histograms.
-fn section(panel: &Panel<'_>) -> String {
-    let mut html = String::from("<section>");
-    if !panel.name.is_empty() {
-        let _ = write!(html, "<h2>{}</h2>", escape(&panel.name));
+fn section(panel: &Panel<'_>) -> Markup {
+    html! {
+        section {
+            @if !panel.name.is_empty() { h2 { (panel.name) } }
+            (verdict::verdict(panel))
+            (table::table(panel))
+            (levels::levels(panel))
+            (curves::curves(panel))
+            (bars::times(panel))
+            (delays::histograms(panel))
+        }
     }
-    html += &verdict::verdict(panel);
-    html += &table::table(panel);
-    html += &levels::levels(panel);
-    html += &curves::curves(panel);
-    html += &bars::times(panel);
-    html += &delays::histograms(panel);
-    html + "</section>"
 }
 
 /// The validation over time, of all panels, as a picture; `None` without evaluations along the way.

@@ -1,6 +1,7 @@
 //! What is compared, as all parts of its section of the page need it.
 
-use super::svg::escape;
+use maud::{Markup, html};
+
 use crate::file::{Goal, Target};
 use crate::line::{Line, Progress, Run};
 use crate::reading::Reading;
@@ -87,7 +88,7 @@ pub(super) fn goal(target: &Target, unit: Option<&str>) -> String {
         .filter(|u| !u.is_empty())
         .map_or(String::new(), |u| format!(" {u}"));
     let (metric, limit) = (&target.metric, target.goal.limit());
-    escape(&format!("{metric} {sign} {limit}{unit}"))
+    format!("{metric} {sign} {limit}{unit}")
 }
 
 /// What the validation's axis says.
@@ -100,18 +101,17 @@ pub(super) fn validation_label(panel: &Panel<'_>) -> String {
 }
 
 /// What the lines of some settings look like.
-pub(super) fn legend_of(panel: &Panel<'_>, lines: &[&Line]) -> String {
-    let chips = lines.iter().map(|line| {
-        let (index, label) = (panel.index(line), escape(&line.label));
-        let sync = if line.synchronous {
-            " class=\"sync\""
-        } else {
-            ""
-        };
-        let mark = panel.mark(line).map_or(String::new(), |mark| {
-            format!("<b class=\"mark s{index}\">{mark}</b>")
-        });
-        format!("<span class=\"chip s{index}\"><i{sync}></i>{mark}{label}</span>")
-    });
-    chips.collect()
+pub(super) fn legend_of(panel: &Panel<'_>, lines: &[&Line]) -> Markup {
+    html! {
+        @for line in lines {
+            @let index = panel.index(line);
+            span class={ "chip s" (index) } {
+                i.sync[line.synchronous] {}
+                @if let Some(mark) = panel.mark(line) {
+                    b class={ "mark s" (index) } { (mark) }
+                }
+                (line.label)
+            }
+        }
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use maud::{Escaper, Markup, PreEscaped};
 use plotters::style::{Color, RGBColor};
 
 /// A drawing under way.
@@ -95,12 +96,12 @@ impl Svg {
     }
 
     /// Puts an element in that [`Svg::finish`] has made, at a place and in a size.
-    pub(super) fn inside(&mut self, at: (f64, f64), size: (f64, f64), element: &str) {
+    pub(super) fn inside(&mut self, at: (f64, f64), size: (f64, f64), element: &Markup) {
         let place = format!(
             "<svg x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" ",
             at.0, at.1, size.0, size.1
         );
-        self.body += &element.replacen("<svg ", &place, 1);
+        self.body += &element.0.replacen("<svg ", &place, 1);
     }
 
     /// A file of its own, on white.
@@ -110,18 +111,18 @@ impl Svg {
         let head = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" style=\"background:#fff;font-family:sans-serif\" "
         );
-        element.replacen("<svg ", &head, 1) + "\n"
+        element.0.replacen("<svg ", &head, 1) + "\n"
     }
 
     /// The element; `label` is what a screen reader says.
-    pub(super) fn finish(self, label: &str) -> String {
-        format!(
+    pub(super) fn finish(self, label: &str) -> Markup {
+        PreEscaped(format!(
             "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">{}</svg>",
             self.width,
             self.height,
             escape(label),
             self.body
-        )
+        ))
     }
 }
 
@@ -147,17 +148,9 @@ pub(super) fn css(color: RGBColor) -> String {
     format!("#{r:02x}{g:02x}{b:02x}")
 }
 
-/// Text as it may stand in HTML, also inside quotes.
-pub(super) fn escape(text: &str) -> String {
+/// Text as it may stand in SVG, also inside quotes.
+fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped += "&amp;",
-            '<' => escaped += "&lt;",
-            '>' => escaped += "&gt;",
-            '"' => escaped += "&quot;",
-            c => escaped.push(c),
-        }
-    }
+    let _ = Escaper::new(&mut escaped).write_str(text);
     escaped
 }

@@ -1,84 +1,89 @@
 //! The table of a comparison: a row a setting.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
+
+use maud::{Markup, html};
 
 use super::forest::Forest;
 use super::panel::Panel;
-use super::svg::escape;
 use crate::line::{CellState, Line, Progress, Sums, footnote};
 use crate::stats::Estimate;
 
-pub(super) fn table(panel: &Panel<'_>) -> String {
-    let forest = Forest::of(panel);
+pub(super) fn table(panel: &Panel<'_>) -> Markup {
+    let shown = Shown::of(panel);
     let baseline = panel.lines.iter().find(|line| line.sums.baseline);
-    let baseline = baseline.map_or(String::new(), |line| escape(&line.label));
+    let footnote = footnote(panel.lines.iter().copied());
+    html! {
+        div.wide {
+            table {
+                tr {
+                    th { "setting" }
+                    @if shown.target {
+                        th { "time to target" br; "s" }
+                        th { "samples to target" }
+                        th { "times sooner than the" br; "best synchronous" }
+                        @if let Some(forest) = shown.forest { th { (forest.head()) } }
+                    }
+                    (head_of_metric(panel))
+                    @if shown.against {
+                        th { "of it more than" br; @if let Some(line) = baseline { (line.label) } }
+                    }
+                    @if shown.bytes { th { "exchanged" br; "MB" } }
+                    th { "training" br; "s" }
+                }
+                @for line in &panel.lines { (row(panel, line, &shown)) }
+            }
+        }
+        @if let Some(footnote) = footnote { p { small { (footnote) } } }
+    }
+}
+
+/// Which columns there are besides those that every table has.
+struct Shown {
+    target: bool,
+    forest: Option<Forest>,
+    against: bool,
+    bytes: bool,
+}
+
+impl Shown {
+    fn of(panel: &Panel<'_>) -> Self {
+        Self {
+            target: panel.target.is_some(),
+            forest: Forest::of(panel),
+            against: panel.lines.iter().any(|line| line.sums.against.is_some()),
+            bytes: bytes_differ(panel),
+        }
+    }
+}
+
+fn row(panel: &Panel<'_>, line: &Line, shown: &Shown) -> Markup {
+    let sums = &line.sums;
     let best = match Progress::of(panel.lines.iter().flat_map(|l| &l.runs)).is_complete() {
         true => "the best",
         false => "the best so far",
     };
-    let with_target = panel.target.is_some();
-    let compared = panel.lines.iter().any(|line| line.sums.against.is_some());
-    let with_bytes = bytes_differ(panel);
-    let mut html = String::from("<div class=\"wide\"><table><tr><th>setting</th>");
-    if with_target {
-        html += "<th>time to target<br>s</th><th>samples to target</th><th>times sooner than the<br>best synchronous</th>";
-        if let Some(forest) = forest {
-            let _ = write!(html, "<th>{}</th>", forest.head());
-        }
-    }
-    html += &head_of_metric(panel);
-    if compared {
-        let _ = write!(html, "<th>of it more than<br>{baseline}</th>");
-    }
-    if with_bytes {
-        html += "<th>exchanged<br>MB</th>";
-    }
-    html += "<th>training<br>s</th></tr>";
-    for line in &panel.lines {
-        let sums = &line.sums;
-        let _ = write!(
-            html,
-            "<tr class=\"s{}\"><td><i class=\"dot\"></i>{}{}{}{}</td>",
-            panel.index(line),
-            escape(&line.marked()),
-            if sums.baseline {
-                "<small>the baseline</small>"
-            } else {
-                ""
-            },
-            tuned(line),
-            flaws(line)
-        );
-        if with_target {
-            html += &cell_or_misses(line, sums.seconds);
-            html += &cell_or_misses(line, sums.samples);
-            match (sums.best_synchronous, sums.sooner) {
-                (true, _) => {
-                    let _ = write!(html, "<td>1<small>{best}</small></td>");
-                }
-                (false, sooner) => html += &paired(line, sooner, "×"),
+    html! {
+        tr class={ "s" (panel.index(line)) } {
+            td {
+                i.dot {} (line.marked())
+                @if sums.baseline { small { "the baseline" } }
+                (tuned(line)) (flaws(line))
             }
-            if let Some(forest) = forest {
-                let _ = write!(html, "<td>{}</td>", forest.row(sums));
+            @if shown.target {
+                (cell_or_misses(line, sums.seconds))
+                (cell_or_misses(line, sums.samples))
+                @if sums.best_synchronous { td { "1" small { (best) } } }
+                @else { (paired(line, sums.sooner, "×")) }
+                @if let Some(forest) = shown.forest { td { (forest.row(sums)) } }
             }
+            (cell(line, sums.validation, ""))
+            (cell(line, sums.held_out, ""))
+            @if shown.against { (paired(line, sums.against, "")) }
+            @if shown.bytes { (cell(line, sums.bytes.map(|bytes| bytes.times(1e-6)), "")) }
+            (cell(line, sums.train_seconds, ""))
         }
-        html += &cell(line, sums.validation, "");
-        html += &cell(line, sums.held_out, "");
-        if compared {
-            html += &paired(line, sums.against, "");
-        }
-        if with_bytes {
-            html += &cell(line, sums.bytes.map(|bytes| bytes.times(1e-6)), "");
-        }
-        html += &cell(line, sums.train_seconds, "");
-        html += "</tr>";
     }
-    html += "</table></div>";
-    if let Some(footnote) = footnote(panel.lines.iter().copied()) {
-        let _ = write!(html, "<p><small>{}</small></p>", escape(&footnote));
-    }
-    html
 }
 
 /// Whether settings exchange different amounts: by more than what the last exchanges add.
@@ -89,24 +94,27 @@ fn bytes_differ(panel: &Panel<'_>) -> bool {
     bytes.iter().any(|bytes| *bytes > 1.1 * least)
 }
 
-fn head_of_metric(panel: &Panel<'_>) -> String {
+fn head_of_metric(panel: &Panel<'_>) -> Markup {
     let held_out = super::panel::readings_of(panel).find_map(|reading| {
         let metric = reading.summary.metric.as_ref()?;
         Some((metric.name.clone(), metric.unit.clone()))
     });
-    let head = |name: String, unit: &str| {
-        let gap = if unit.is_empty() { "" } else { "<br>" };
-        format!("<th>{}{gap}{}</th>", escape(&name), escape(unit))
-    };
     let (validation, unit) = panel.metric().unwrap_or_default();
-    let (name, held_out_unit) = held_out.unwrap_or_default();
-    head(format!("{validation} at the end"), &unit) + &head(name, &held_out_unit)
+    let heads = [
+        (format!("{validation} at the end"), unit),
+        held_out.unwrap_or_default(),
+    ];
+    html! {
+        @for (name, unit) in heads {
+            th { (name) @if !unit.is_empty() { br; (unit) } }
+        }
+    }
 }
 
 /// What it was tuned to, and of what another value might be better.
-fn tuned(line: &Line) -> String {
+fn tuned(line: &Line) -> Markup {
     let Some(tuned) = &line.tuned else {
-        return String::new();
+        return Markup::default();
     };
     let values = tuned.iter().map(|(key, value)| {
         let name = key.rsplit('.').next().unwrap_or(key);
@@ -117,11 +125,11 @@ fn tuned(line: &Line) -> String {
         format!("{} {value}{edge}", name.replace('_', " "))
     });
     let values: Vec<String> = values.collect();
-    format!("<small>tuned to {}</small>", escape(&values.join(", ")))
+    html! { small { "tuned to " (values.join(", ")) } }
 }
 
 /// Runs that do not count.
-fn flaws(line: &Line) -> String {
+fn flaws(line: &Line) -> Markup {
     let count =
         |what: fn(&CellState) -> bool| line.runs.iter().filter(|run| what(&run.state)).count();
     let kinds = [
@@ -131,47 +139,50 @@ fn flaws(line: &Line) -> String {
     ];
     let texts = kinds.iter().filter(|(n, _)| *n > 0);
     let texts: Vec<String> = texts.map(|(n, what)| format!("{n} {what}")).collect();
-    match texts.is_empty() {
-        true => String::new(),
-        false => format!("<small>{}</small>", texts.join(", ")),
+    html! {
+        @if !texts.is_empty() { small { (texts.join(", ")) } }
     }
 }
 
 /// A mean, or how many runs have reached the target.
-fn cell_or_misses(line: &Line, estimate: Option<Estimate>) -> String {
+fn cell_or_misses(line: &Line, estimate: Option<Estimate>) -> Markup {
     let Sums {
         counted, reached, ..
     } = line.sums;
     match estimate {
-        None if counted > 0 => format!("<td class=\"miss\">{reached} of {counted}</td>"),
+        None if counted > 0 => html! { td.miss { (reached) " of " (counted) } },
         _ => cell(line, estimate, ""),
     }
 }
 
 /// A mean over runs, the ends of its interval, and of how many it is if not of all.
-fn cell(line: &Line, estimate: Option<Estimate>, unit: &str) -> String {
+fn cell(line: &Line, estimate: Option<Estimate>, unit: &str) -> Markup {
     of_all(line.runs.len(), estimate, unit)
 }
 
 /// The same of what is paired by seed.
-fn paired(line: &Line, estimate: Option<Estimate>, unit: &str) -> String {
+fn paired(line: &Line, estimate: Option<Estimate>, unit: &str) -> Markup {
     let seeds: BTreeSet<u64> = line.runs.iter().map(|run| run.seed).collect();
     of_all(seeds.len(), estimate, unit)
 }
 
-fn of_all(all: usize, estimate: Option<Estimate>, unit: &str) -> String {
-    let Some(estimate) = estimate else {
-        return "<td class=\"none\">–</td>".to_owned();
+fn of_all(all: usize, estimate: Option<Estimate>, unit: &str) -> Markup {
+    let Some(Estimate {
+        mean, interval, n, ..
+    }) = estimate
+    else {
+        return html! { td.none { "–" } };
     };
-    let digits = digits(estimate.mean);
-    let interval = estimate.interval.map_or(String::new(), |(low, high)| {
-        format!("<small>{low:.digits$} … {high:.digits$}</small>")
-    });
-    let n = match estimate.n < all {
-        true => format!("<small>n = {} of {all}</small>", estimate.n),
-        false => String::new(),
-    };
-    format!("<td>{:.digits$}{unit}{interval}{n}</td>", estimate.mean)
+    let digits = digits(mean);
+    html! {
+        td {
+            (format_args!("{mean:.digits$}")) (unit)
+            @if let Some((low, high)) = interval {
+                small { (format_args!("{low:.digits$} … {high:.digits$}")) }
+            }
+            @if n < all { small { "n = " (n) " of " (all) } }
+        }
+    }
 }
 
 /// Decimals that leave four digits that count.

@@ -1,109 +1,87 @@
 //! What a comparison comes to, in a sentence.
 
-use std::fmt::Write;
-
+use maud::{Markup, html};
 use tradewind_common::record::Better;
 
 use super::panel::{Panel, goal, readings_of};
-use super::svg::escape;
 use crate::line::{Line, Progress};
 use crate::stats::Estimate;
 
 /// Whether any setting was sooner than the best synchronous one, and by how much.
-pub(super) fn verdict(panel: &Panel<'_>) -> String {
+pub(super) fn verdict(panel: &Panel<'_>) -> Markup {
     let progress = Progress::of(panel.lines.iter().flat_map(|line| &line.runs));
     let text = match (progress.is_complete(), panel.target) {
         (false, _) => unfinished(progress),
-        (true, None) => return String::new(),
+        (true, None) => return Markup::default(),
         (true, Some(target)) => {
             let name = goal(target, panel.metric().map(|m| m.1).as_deref());
             finished(panel, &name)
         }
     };
-    format!("<p class=\"verdict\">{text}</p>")
+    html! { p.verdict { (text) } }
 }
 
 /// What is still to come may change everything.
-fn unfinished(progress: Progress) -> String {
+fn unfinished(progress: Progress) -> Markup {
     let Progress {
         all, ended, void, ..
     } = progress;
-    let void = match void {
-        0 => String::new(),
-        void => format!(" (void: {void})"),
-    };
-    format!("Not finished: <b>{ended} of {all}</b> runs have ended{void}.")
+    html! {
+        "Not finished: " b { (ended) " of " (all) } " runs have ended"
+        @if void > 0 { " (void: " (void) ")" } "."
+    }
 }
 
-fn finished(panel: &Panel<'_>, name: &str) -> String {
+fn finished(panel: &Panel<'_>, name: &str) -> Markup {
     let Some(best) = panel.lines.iter().find(|line| line.sums.best_synchronous) else {
         return without_baseline(panel, name);
     };
     let after = |line: &Line| {
         let seconds = line.sums.seconds.map_or(f64::NAN, |seconds| seconds.mean);
-        format!("<b>{seconds:.1} s</b>")
+        html! { b { (format_args!("{seconds:.1} s")) } }
     };
-    let own = |line: &Line| format!("<b>{}</b>", escape(&line.label));
+    let own = |line: &Line| html! { b { (line.label) } };
     let Some((line, sooner)) = first(panel) else {
         let others = panel.lines.iter().filter(|line| !line.sums.baseline);
         let why = match others.clone().any(|line| line.sums.seconds.is_some()) {
             true => "those that did as well have no seed in common with it",
             false => "no other setting did in all of its runs",
         };
-        let (best, after) = (own(best), after(best));
-        return format!("{best} reached {name} after {after}; {why}.");
+        return html! { (own(best)) " reached " (name) " after " (after(best)) "; " (why) "." };
     };
-    let mut text = match (sooner.interval, sooner.mean > 1.0) {
-        (Some(_), true) if sooner.excludes(1.0) => format!(
-            "{} reached {name} {} than the best synchronous setting, {}: after {}, not {}",
-            own(line),
-            times(sooner),
-            own(best),
-            after(line),
-            after(best),
-        ),
-        (Some(_), _) => format!(
-            "No setting was distinguishably sooner than the best synchronous one, {}, which reached {name} after {}; the nearest, {}, {} {}",
-            own(best),
-            after(best),
-            own(line),
-            if sooner.mean > 1.0 { "was" } else { "took" },
-            times(sooner),
-        ),
-        (None, true) => format!(
-            "{} reached {name} {} than the best synchronous setting, {}: after {}, not {}; one seed has no interval that would say how sure that is",
-            own(line),
-            times(sooner),
-            own(best),
-            after(line),
-            after(best),
-        ),
-        (None, false) => format!(
-            "{} reached {name} after {}, and no setting was sooner; the nearest, {}, took {}; one seed has no interval that would say how sure that is",
-            own(best),
-            after(best),
-            own(line),
-            times(sooner),
-        ),
-    };
-    text += &held_out(panel, line);
-    text + "."
+    let unsure = "; one seed has no interval that would say how sure that is";
+    let is_sooner = sooner.mean > 1.0;
+    html! {
+        @if is_sooner && (sooner.interval.is_none() || sooner.excludes(1.0)) {
+            (own(line)) " reached " (name) " " (times(sooner)) " than the best synchronous setting, "
+            (own(best)) ": after " (after(line)) ", not " (after(best))
+            @if sooner.interval.is_none() { (unsure) }
+        } @else if sooner.interval.is_some() {
+            "No setting was distinguishably sooner than the best synchronous one, " (own(best))
+            ", which reached " (name) " after " (after(best)) "; the nearest, " (own(line)) ", "
+            (if is_sooner { "was" } else { "took" }) " " (times(sooner))
+        } @else {
+            (own(best)) " reached " (name) " after " (after(best))
+            ", and no setting was sooner; the nearest, " (own(line)) ", took " (times(sooner)) (unsure)
+        }
+        (held_out(panel, line)) "."
+    }
 }
 
 /// Nobody to be compared with.
-fn without_baseline(panel: &Panel<'_>, name: &str) -> String {
+fn without_baseline(panel: &Panel<'_>, name: &str) -> Markup {
     let seconds = |line: &&&Line| line.sums.seconds.map_or(f64::INFINITY, |s| s.mean);
     let least = panel
         .lines
         .iter()
         .filter(|line| line.sums.seconds.is_some());
     match least.min_by(|a, b| seconds(a).total_cmp(&seconds(b))) {
-        None => format!("No setting reached <b>{name}</b> in all of its runs."),
-        Some(line) => format!(
-            "No synchronous setting reached <b>{name}</b> in all of its runs. Of those that did, <b>{}</b> has the least mean time, <b>{:.1} s</b>.",
-            escape(&line.label),
-            seconds(&line),
-        ),
+        None => html! { "No setting reached " b { (name) } " in all of its runs." },
+        Some(line) => html! {
+            "No synchronous setting reached " b { (name) }
+            " in all of its runs. Of those that did, " b { (line.label) }
+            " has the least mean time, " b { (format_args!("{:.1} s", seconds(&line))) } "."
+        },
     }
 }
 
@@ -123,23 +101,25 @@ fn first<'a>(panel: &Panel<'a>) -> Option<(&'a Line, Estimate)> {
 }
 
 /// Such as `1.30 times sooner (95 % interval 1.10 to 1.50)`; of what was slower `1.02 times as long`.
-fn times(sooner: Estimate) -> String {
+fn times(sooner: Estimate) -> Markup {
     let (ratio, word) = match sooner.mean > 1.0 {
         true => (sooner, "times sooner"),
         false => (sooner.inverse(), "times as long"),
     };
-    let interval = ratio.interval.map_or(String::new(), |(low, high)| {
-        format!(" (95 % interval {low:.2} to {high:.2})")
-    });
-    format!("<b>{:.2} {word}</b>{interval}", ratio.mean)
+    html! {
+        b { (format_args!("{:.2} {word}", ratio.mean)) }
+        @if let Some((low, high)) = ratio.interval {
+            (format_args!(" (95 % interval {low:.2} to {high:.2})"))
+        }
+    }
 }
 
 /// What its haste costs on the held-out split, or brings, where that is sure.
-fn held_out(panel: &Panel<'_>, line: &Line) -> String {
+fn held_out(panel: &Panel<'_>, line: &Line) -> Markup {
     let metric = readings_of(panel).find_map(|r| r.summary.metric.as_ref());
     let difference = line.sums.against.filter(|against| against.excludes(0.0));
     let (Some(metric), Some(difference)) = (metric, difference) else {
-        return String::new();
+        return Markup::default();
     };
     let higher = difference.mean > 0.0;
     let joint = match metric.better {
@@ -156,12 +136,9 @@ fn held_out(panel: &Panel<'_>, line: &Line) -> String {
     let (low, high) = (low.abs().min(high.abs()), low.abs().max(high.abs()));
     let size = difference.mean.abs();
     let digits = (1 - size.log10().floor() as i32).clamp(0, 6) as usize;
-    let mut text = format!("{joint} its {} is", escape(&metric.name));
-    let _ = write!(
-        text,
-        " <b>{size:.digits$}{} {}</b> (95 % interval {low:.digits$} to {high:.digits$})",
-        escape(&unit),
-        if higher { "higher" } else { "lower" },
-    );
-    text
+    html! {
+        (joint) " its " (metric.name) " is "
+        b { (format_args!("{size:.digits$}{unit} {}", if higher { "higher" } else { "lower" })) }
+        (format_args!(" (95 % interval {low:.digits$} to {high:.digits$})"))
+    }
 }

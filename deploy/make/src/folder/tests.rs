@@ -15,11 +15,13 @@ fn make(
         seed,
         form,
         threads: 2,
+        python: None,
     };
     let folder = Folder {
         order: &order,
         name: "numbers",
         version: 1,
+        tools: "a tool 1.0",
         fields: &[Field::new("number", Kind::F32, &[2])],
         datasets: &["n"],
         units: 7,
@@ -31,17 +33,19 @@ fn make(
             _ => Split::HeldOut,
         },
     };
-    let unit = |(): &mut (), number: usize| -> Vec<Sample> {
+    let unit = |(): &mut (), number: usize| -> Result<Vec<Sample>, DataError> {
         notes.lock().unwrap().push(number);
         let sample = |at: usize| Sample {
             name: format!("{number} {at}"),
             values: vec![[number as f32, at as f32].map(f32::to_le_bytes).concat()],
         };
-        (0..2).map(sample).collect()
+        Ok((0..2).map(sample).collect())
     };
-    let card = || Card {
-        text: "# Numbers\n".into(),
-        picture: Picture::new(4, 4),
+    let card = || {
+        Ok(Card {
+            text: "# Numbers\n".into(),
+            picture: Picture::new(4, 4),
+        })
     };
     let mut before = 0;
     let mut progress = |done: usize, all: usize| {

@@ -391,3 +391,39 @@ fn threads_that_want_one_file_copy_it_once() {
     let hits: u64 = caches.iter().map(|cache| cache.counts().hits).sum();
     assert_eq!((copied, hits), (1, 3));
 }
+
+/// While a copy is being made: another process that wants it waits, and one that needs room leaves it alone. Both
+/// would end the first one's copy, or have it publish what is torn, if its part were not locked.
+#[test]
+fn nobody_touches_a_copy_that_is_being_made() {
+    let length = 3 * CHUNK;
+    let (folder, paths) = files(&[length, length]);
+    let budget = room(1, length as u64) + BLOCK;
+    let cache = cache_in(&folder, budget);
+    let (same, other) = (cache_in(&folder, budget), cache_in(&folder, budget));
+    let mut met = false;
+    let mut while_copying = |bytes: u64| {
+        if bytes > 0 && !met {
+            met = true;
+            let (mut looks, mut copied) = (0, 0);
+            let waited = same.file_unless(&paths[0], &mut |bytes| {
+                copied += bytes;
+                looks += 1;
+                looks <= 3
+            });
+            assert!(waited.unwrap().is_none());
+            assert_eq!(copied, 0, "two processes fill one part");
+            let elsewhere = other.file(&paths[1]).unwrap();
+            assert!(!elsewhere.is_copy(), "there is no room for another copy");
+            assert_eq!(names(&cache, "part").len(), 1);
+        }
+        true
+    };
+    let held = cache.file_unless(&paths[0], &mut while_copying);
+    let held = held.unwrap().unwrap();
+    assert!(met && held.is_copy(), "{:?}", cache.told());
+    assert!(std::fs::read(held.path()).unwrap() == content(0, length));
+    assert!(same.file(&paths[0]).unwrap().is_copy());
+    let counts = |cache: &Cache| (cache.counts().files_copied, cache.counts().hits);
+    assert_eq!((counts(&cache), counts(&same)), ((1, 0), (0, 1)));
+}

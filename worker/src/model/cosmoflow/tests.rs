@@ -9,6 +9,7 @@ fn settings(folder: &Path) -> tradewind_config::Cosmoflow {
         parameters: vec!["omega_m".into(), "sigma_8".into()],
         augment: true,
         convolutions: vec![4, 6],
+        pooling: "max".into(),
         hidden: vec![8],
         stem: true,
         norm: true,
@@ -69,16 +70,23 @@ fn the_papers_network_has_the_known_number_of_parameters() {
 
 #[test]
 fn shapes_follow_from_the_settings() {
-    for (stem, norm) in [(false, false), (true, false), (false, true), (true, true)] {
+    for (stem, norm, pooling) in [
+        (false, false, "max"),
+        (true, false, "mean"),
+        (false, true, "mean"),
+        (true, true, "max"),
+    ] {
         let settings = tradewind_config::Cosmoflow {
             stem,
             norm,
+            pooling: pooling.into(),
             ..settings(Path::new(""))
         };
         let network = Network::new(&settings, 3, 8).unwrap();
         let bias = if norm { 2 } else { 1 };
-        let want = 27 * 3 * 4 + 27 * 4 * 6 + bias * 10 + 6 * 8 * 8 + 8 + 8 * 2 + 2;
-        assert_eq!(count(&network), want, "stem {stem}, norm {norm}");
+        let cells = if pooling == "mean" { 1 } else { 8 };
+        let want = 27 * 3 * 4 + 27 * 4 * 6 + bias * 10 + 6 * cells * 8 + 8 + 8 * 2 + 2;
+        assert_eq!(count(&network), want, "stem {stem}, norm {norm}, {pooling}");
         let volume = Tensor::zeros([5, 3, 8, 8, 8], (Kind::Int16, Device::Cpu));
         let told = network.forward(&volume, true);
         assert_eq!(
