@@ -233,6 +233,9 @@ pub struct Evaluation {
     /// Of the network and then of each baseline, where two classes are told apart by a threshold; else none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curves: Vec<Curve>,
+    /// Of each quantity, where numbers are told; else none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scatters: Vec<Scatter>,
     /// What the picture shows, such as `A1B 2080`; its maps are in `forecast.safetensors`. Empty
     /// for a task without maps.
     pub picture: String,
@@ -256,6 +259,15 @@ pub struct Curve {
     pub name: String,
     /// The rate of false positives and that of true ones, from 0 to 1, in increasing order; of close ones some.
     pub rates: Vec<(f64, f64)>,
+}
+
+/// What a model tells of one quantity beside what is true.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scatter {
+    /// Of the quantity.
+    pub name: String,
+    /// What is true of a held-out sample, and what is told; of many samples some.
+    pub points: Vec<(f64, f64)>,
 }
 
 #[cfg(test)]

@@ -62,6 +62,7 @@ pub fn evaluate(
         parameters: values.len() as u64,
         libtorch: libtorch_version(),
         curves: report.curves,
+        scatters: report.scatters,
         picture: (report.picture.as_ref()).map_or(String::new(), |picture| picture.label.clone()),
     };
     let notes = task.notes().into_iter().collect();

@@ -121,6 +121,7 @@ mod tests {
             parameters: 1,
             libtorch: String::new(),
             curves: Vec::new(),
+            scatters: Vec::new(),
             picture: String::new(),
         };
         let want = "\nheld-out RMSE (K)\n                  A1B       all    network's error is lower by\nnetwork         0.500     0.750\npersistence     0.900     1.000    25.0 %\n";

@@ -23,6 +23,7 @@ use tradewind_report::forecast::draw_forecast;
 use tradewind_report::loss::draw_loss;
 use tradewind_report::maps::Maps;
 use tradewind_report::roc::draw_roc;
+use tradewind_report::scatter::draw_scatters;
 
 /// What is said of a run whose evaluation has found nothing.
 const NOT_EVALUATED: &str =
@@ -93,7 +94,7 @@ pub fn finish(
     for drawn in [
         draw_records(folder, &records),
         draw_maps(folder, evaluation.as_ref()),
-        draw_curves(folder, evaluation.as_ref()),
+        draw_evaluated(folder, evaluation.as_ref()),
     ] {
         if let Err(error) = drawn {
             tradewind_process::complain!("a picture is missing: {error:#}");
@@ -133,10 +134,18 @@ fn draw_maps(folder: &RunFolder, evaluation: Option<&Evaluation>) -> anyhow::Res
     Ok(())
 }
 
-fn draw_curves(folder: &RunFolder, evaluation: Option<&Evaluation>) -> anyhow::Result<()> {
-    let curves = evaluation.map_or(&[][..], |evaluation| &evaluation.curves);
+fn draw_evaluated(folder: &RunFolder, evaluation: Option<&Evaluation>) -> anyhow::Result<()> {
+    let Some(Evaluation {
+        curves, scatters, ..
+    }) = evaluation
+    else {
+        return Ok(());
+    };
     if !curves.is_empty() {
         draw_roc(curves, &folder.file("roc.png"))?;
+    }
+    if !scatters.is_empty() {
+        draw_scatters(scatters, &folder.file("predicted.png"))?;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ pub mod loss;
 pub mod maps;
 pub mod picture;
 pub mod roc;
+pub mod scatter;
 
 use std::io;
 use std::path::{Path, PathBuf};

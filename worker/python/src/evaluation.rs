@@ -152,6 +152,7 @@ impl Evaluator {
             parameters: values.len() as u64,
             libtorch: torch,
             curves: Vec::new(),
+            scatters: Vec::new(),
             picture: String::new(),
         });
         if let Some(evaluation) = &evaluation {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use tch::{Device, Kind, Tensor};
 use tradewind_common::layout::TensorKind;
-use tradewind_common::record::{Better, Measure, Part};
+use tradewind_common::record::{Better, Measure, Part, Scatter};
 use tradewind_data::{Field, Kind as Number, Moves};
 
 use super::layer::{Linear, Normed, rectified};
@@ -36,6 +36,9 @@ const TOLD_MAX: f64 = 1.2;
 
 /// Counts by which cells are told apart for the simple forecast: the parts of the cells that have more than each.
 const EDGES: [i64; 12] = [0, 1, 2, 3, 4, 6, 8, 11, 15, 22, 32, 64];
+
+/// Held-out samples that a picture shows, about.
+const POINTS: i64 = 2000;
 
 /// Weight of the squares of the simple forecast's coefficients, of features with deviation 1.
 const RIDGE: f64 = 1e-3;
@@ -84,16 +87,34 @@ impl Cosmoflow {
         })
     }
 
-    /// The mean absolute error of each parameter over a split, `[parameters]`.
-    fn errors(&self, split: Split) -> Result<Vec<f64>, DataError> {
-        let mut sum = Tensor::zeros([self.names.len() as i64], (Kind::Double, Device::Cpu));
-        let device = self.network.device();
-        let count = self.samples.each(split, device, |batch| {
-            let told = tch::no_grad(|| self.network.forward(&batch["volume"], false));
-            sum += errors(&told, &batch["target"]);
+    /// What the network tells of all samples of a split, and what is true, `[samples, parameters]` each, in f64 on
+    /// the CPU.
+    fn told(&self, split: Split) -> Result<[Tensor; 2], DataError> {
+        let (mut told, mut target) = (Vec::new(), Vec::new());
+        let number = |tensor: Tensor| tensor.to(Device::Cpu).to_kind(Kind::Double);
+        self.samples.each(split, self.network.device(), |batch| {
+            let batch_told = tch::no_grad(|| self.network.forward(&batch["volume"], false));
+            told.push(number(batch_told));
+            target.push(number(batch["target"].shallow_clone()));
             Ok(())
         })?;
-        Ok(numbers(&(sum / count as f64)))
+        Ok([Tensor::cat(&told, 0), Tensor::cat(&target, 0)])
+    }
+
+    /// For each parameter what is true and what is told, of about [`POINTS`] samples.
+    fn scatters(&self, [told, target]: &[Tensor; 2]) -> Vec<Scatter> {
+        let every = (told.size()[0] / POINTS).max(1);
+        let column = |all: &Tensor, at: i64| {
+            numbers(&all.select(1, at).slice(0, 0, None, every).contiguous())
+        };
+        let of = |(at, name): (usize, &String)| Scatter {
+            name: name.clone(),
+            points: {
+                let (is, told) = (column(target, at as i64), column(told, at as i64));
+                is.into_iter().zip(told).collect()
+            },
+        };
+        self.names.iter().enumerate().map(of).collect()
     }
 
     /// What can be told without a network, and its errors on held-out samples: the mean of the training targets,
@@ -172,6 +193,11 @@ fn errors(told: &Tensor, target: &Tensor) -> Tensor {
     errors.sum_dim_intlist([0i64].as_slice(), false, Kind::Double)
 }
 
+/// The mean absolute error of each parameter, `[parameters]`.
+fn mean_errors(told: &Tensor, target: &Tensor) -> Vec<f64> {
+    numbers(&(errors(told, target) / told.size()[0] as f64))
+}
+
 /// The parts of the cells with more counts than each of [`EDGES`], `[samples, redshifts × edges]`. Their roots,
 /// since those deviate about as much where few cells are counted as where many are.
 fn histogram(volume: &Tensor) -> Tensor {
@@ -220,12 +246,14 @@ impl Task for Cosmoflow {
             Split::Validation => tradewind_config::Cosmoflow::VALIDATION_METRIC,
             Split::HeldOut => "held-out MAE",
         };
-        Ok(measured(name, mean(&self.errors(split)?)))
+        let [told, target] = self.told(split)?;
+        Ok(measured(name, mean(&mean_errors(&told, &target))))
     }
 
     /// One part for each parameter.
     fn evaluate(&self) -> Result<Report, TaskError> {
-        let errors = self.errors(Split::HeldOut)?;
+        let both = self.told(Split::HeldOut)?;
+        let errors = mean_errors(&both[0], &both[1]);
         let simple = self.simple()?;
         let part = |(at, name): (usize, &String)| Part {
             name: name.clone(),
@@ -240,6 +268,7 @@ impl Task for Cosmoflow {
                 .map(|(name, errors)| measured(name, mean(errors)))
                 .collect(),
             parts: self.names.iter().enumerate().map(part).collect(),
+            scatters: self.scatters(&both),
             ..Report::of(metric, Better::Lower, validation)
         })
     }

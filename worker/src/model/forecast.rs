@@ -252,6 +252,7 @@ impl Task for Forecast {
                 .collect(),
             parts: parts.collect(),
             curves: Vec::new(),
+            scatters: Vec::new(),
             picture: Some(Picture {
                 label: self.series.label(0, last),
                 unit: self.series.unit().into(),

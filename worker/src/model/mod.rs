@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tch::Tensor;
 pub use tradewind_common::layout::TensorKind;
 use tradewind_common::mix::mixed;
-pub use tradewind_common::record::{Better, Curve, Measure, Part};
+pub use tradewind_common::record::{Better, Curve, Measure, Part, Scatter};
 use tradewind_common::{GroupId, Rank};
 pub use tradewind_config::{TaskSettings, Wrong, task};
 
@@ -105,12 +105,14 @@ pub struct Report {
     pub parts: Vec<Part>,
     /// Of the model and then of each simple forecast on the held-out split, where two classes are told apart.
     pub curves: Vec<Curve>,
+    /// What is told of held-out samples beside what is true, where numbers are told.
+    pub scatters: Vec<Scatter>,
     /// One held-out sample, where it is a map.
     pub picture: Option<Picture>,
 }
 
 impl Report {
-    /// Without anything to compare the metric with, and without parts, curves and picture.
+    /// Without anything to compare the metric with, and without parts, curves, scatters and picture.
     pub fn of(metric: Measure, better: Better, validation: Measure) -> Self {
         Self {
             metric,
@@ -119,6 +121,7 @@ impl Report {
             baselines: Vec::new(),
             parts: Vec::new(),
             curves: Vec::new(),
+            scatters: Vec::new(),
             picture: None,
         }
     }

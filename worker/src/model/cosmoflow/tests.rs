@@ -152,6 +152,13 @@ fn it_learns_what_there_is_and_tells_each_parameter() {
     assert!(parts[0].baselines[1] < 0.2, "{parts:?}");
     let mean = (parts[0].value + parts[1].value) / 2.0;
     assert!((report.metric.value - mean).abs() < 1e-9);
+    for (scatter, part) in report.scatters.iter().zip(parts) {
+        let errors = scatter.points.iter().map(|(is, told)| (is - told).abs());
+        let error = errors.sum::<f64>() / scatter.points.len() as f64;
+        assert_eq!((&scatter.name, scatter.points.len()), (&part.name, 8));
+        assert!((error - part.value).abs() < 1e-9, "{}", part.name);
+    }
+    assert_eq!(report.scatters.len(), 2);
 }
 
 #[test]
