@@ -25,7 +25,7 @@ use tradewind_common::record::{Better, Measure, Part, Scatter};
 use tradewind_data::{Field, Kind as Number, Moves};
 
 use super::layer::{Linear, Normed, rectified};
-use super::{Reading, Report, Task, TaskError, TaskKind, seeded};
+use super::{Reading, Report, Task, TaskError, TaskKind, measured, seeded};
 use crate::data::{Batch, DataError, Dataset, Split, Stored};
 
 /// What is left of numbers below 0, as in the reference.
@@ -217,14 +217,6 @@ fn mean(numbers: &[f64]) -> f64 {
     numbers.iter().sum::<f64>() / numbers.len() as f64
 }
 
-fn measured(name: &str, value: f64) -> Measure {
-    Measure {
-        name: name.into(),
-        unit: String::new(),
-        value,
-    }
-}
-
 impl Task for Cosmoflow {
     fn tensors(&self) -> Vec<(String, Tensor, TensorKind)> {
         self.network.tensors()
@@ -247,7 +239,7 @@ impl Task for Cosmoflow {
             Split::HeldOut => "held-out MAE",
         };
         let [told, target] = self.told(split)?;
-        Ok(measured(name, mean(&mean_errors(&told, &target))))
+        Ok(measured(name, "", mean(&mean_errors(&told, &target))))
     }
 
     /// One part for each parameter.
@@ -262,10 +254,10 @@ impl Task for Cosmoflow {
         };
         let baselines = simple.iter();
         let validation = self.measure(Split::Validation)?;
-        let metric = measured("held-out MAE", mean(&errors));
+        let metric = measured("held-out MAE", "", mean(&errors));
         Ok(Report {
             baselines: baselines
-                .map(|(name, errors)| measured(name, mean(errors)))
+                .map(|(name, errors)| measured(name, "", mean(errors)))
                 .collect(),
             parts: self.names.iter().enumerate().map(part).collect(),
             scatters: self.scatters(&both),

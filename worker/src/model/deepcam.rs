@@ -38,20 +38,21 @@ use tradewind_data::{Field, Moves};
 
 use self::network::Network;
 use super::logistic::Logistic;
-use super::{Picture, Reading, Report, Task, TaskError, TaskKind, seeded};
+use super::{Picture, Reading, Report, Task, TaskError, TaskKind, measured, seeded};
 use crate::data::{Asked, Batch, DataError, Dataset, Split, Stored};
 
 /// What cells may be, by number.
 const CLASSES: [&str; 3] = ["background", "tropical cyclone", "atmospheric river"];
 
-/// Training samples from which means, deviations and the parts of classes are taken.
+/// Maps of a split that are looked at where all of them would be too many: for means, deviations and the parts of
+/// classes, for what a simple forecast is fitted to, and for a picture.
 const LOOKED_AT: usize = 16;
 
 /// A class is taken to be this part of all cells at least, where it is rarer or was not seen.
 const PART_MIN: f64 = 1e-4;
 
 /// Cells that the simple forecast is fitted to, about.
-const FITTED_CELLS: usize = 200_000;
+const FITTED_CELLS: i64 = 200_000;
 
 /// No cell is left out of the loss.
 const NO_CLASS: i64 = -100;
@@ -158,16 +159,15 @@ impl Deepcam {
     /// regression on the channels of a cell alone, of which the highest tells.
     fn simple(&self) -> Result<[(&'static str, Confusion); 2], DataError> {
         let (mut x, mut y) = (Vec::new(), Vec::new());
-        let fields = self.samples.fields();
-        let mask = fields.iter().find(|field| field.name == "mask");
-        let cells: usize = mask.expect("it was there").shape.iter().product();
-        let every = (self.samples.len(Split::Train) * cells / FITTED_CELLS).max(1) as i64;
-        self.samples.each(Split::Train, Device::Cpu, |batch| {
+        let looked_at = looked_at(&self.samples, Split::Train);
+        for sample in &looked_at {
+            let batch = self.samples.batch(Asked::of(Split::Train, &[*sample]))?;
+            let mask = batch["mask"].flatten(0, -1);
+            let every = (mask.size()[0] * looked_at.len() as i64 / FITTED_CELLS).max(1);
             let some = |cells: Tensor| cells.slice(0, 0, None, every).copy();
-            x.push(some(self.cells(&self.image(batch))));
-            y.push(some(batch["mask"].flatten(0, -1)));
-            Ok(())
-        })?;
+            x.push(some(self.cells(&self.image(&batch))));
+            y.push(some(mask));
+        }
         let (x, y) = (Tensor::cat(&x, 0), Tensor::cat(&y, 0));
         let classes = 0..CLASSES.len() as i64;
         let fitted = classes.map(|class| Logistic::fit(&x, &y.eq(class).to_kind(Kind::Double)));
@@ -196,40 +196,42 @@ impl Deepcam {
             .to_kind(Kind::Double)
     }
 
-    /// The masks of a held-out map, the one with most cells that are not background.
+    /// The masks of a held-out map: of some the one with most cells that are not background.
     fn picture(&self) -> Result<Option<Picture>, DataError> {
-        let mut most: Option<(i64, Tensor, Tensor)> = None;
-        self.samples.each(Split::HeldOut, Device::Cpu, |batch| {
-            let mask = &batch["mask"];
-            let events = mask
-                .ne(0)
-                .sum_dim_intlist([1i64, 2].as_slice(), false, Kind::Int64);
-            let at = events.argmax(0, false).int64_value(&[]);
-            let count = events.int64_value(&[at]);
-            if most.as_ref().is_none_or(|(most, ..)| count > *most) {
-                most = Some((
-                    count,
-                    self.image(batch).narrow(0, at, 1).copy(),
-                    mask.select(0, at).copy(),
-                ));
+        let mut most: Option<(i64, Batch)> = None;
+        for sample in looked_at(&self.samples, Split::HeldOut) {
+            let batch = self.samples.batch(Asked::of(Split::HeldOut, &[sample]))?;
+            let events = batch["mask"].ne(0).sum(Kind::Int64).int64_value(&[]);
+            if most.as_ref().is_none_or(|(most, _)| events > *most) {
+                most = Some((events, batch));
             }
-            Ok(())
-        })?;
+        }
         let map = |mask: &Tensor| {
             let mask = mask.to(Device::Cpu).to_kind(Kind::Float).flatten(0, -1);
             Vec::try_from(mask).expect("f32 on the CPU")
         };
         let numbers = |count: i64| (0..count).map(|number| number as f32).collect();
-        Ok(most.map(|(_, image, mask)| Picture {
-            label: "a held-out map".into(),
-            unit: "class".into(),
-            variable: "0 background, 1 cyclone, 2 river".into(),
-            truth: map(&mask),
-            forecast: map(&self.told(&image.to(self.network.device()))),
-            latitude: numbers(mask.size()[0]),
-            longitude: numbers(mask.size()[1]),
+        Ok(most.map(|(_, batch)| {
+            let mask = batch["mask"].select(0, 0);
+            let image = self.image(&batch).to(self.network.device());
+            Picture {
+                label: "a held-out map".into(),
+                unit: "class".into(),
+                variable: "0 background, 1 cyclone, 2 river".into(),
+                truth: map(&mask),
+                forecast: map(&self.told(&image)),
+                latitude: numbers(mask.size()[0]),
+                longitude: numbers(mask.size()[1]),
+            }
         }))
     }
+}
+
+/// Samples that lie evenly over a split, [`LOOKED_AT`] at most.
+fn looked_at(samples: &Stored, split: Split) -> Vec<usize> {
+    let all = samples.len(split);
+    let count = all.min(LOOKED_AT);
+    (0..count).map(|number| number * all / count).collect()
 }
 
 /// What some training samples are like.
@@ -243,14 +245,12 @@ struct Looked {
 }
 
 impl Looked {
-    /// At samples that lie evenly over the split, the same on every rank.
+    /// At training samples, the same on every rank.
     fn at(samples: &Stored, channels: i64, channels_last: bool) -> Result<Self, DataError> {
-        let count = samples.len(Split::Train).min(LOOKED_AT);
         let sum = || Tensor::zeros([channels], (Kind::Double, Device::Cpu));
         let (mut first, mut second, mut cells) = (sum(), sum(), 0.0);
         let mut classes = Tensor::zeros([CLASSES.len() as i64], (Kind::Double, Device::Cpu));
-        for number in 0..count {
-            let sample = number * samples.len(Split::Train) / count;
+        for sample in looked_at(samples, Split::Train) {
             let batch = samples.batch(Asked::of(Split::Train, &[sample]))?;
             let image = channels_first(&batch["image"], channels_last).to_kind(Kind::Double);
             let of =
@@ -354,14 +354,6 @@ impl Confusion {
     }
 }
 
-fn measured(name: &str, value: f64) -> Measure {
-    Measure {
-        name: name.into(),
-        unit: String::new(),
-        value,
-    }
-}
-
 impl Task for Deepcam {
     fn tensors(&self) -> Vec<(String, Tensor, TensorKind)> {
         self.network.tensors()
@@ -387,7 +379,7 @@ impl Task for Deepcam {
             Split::Validation => tradewind_config::Deepcam::VALIDATION_METRIC,
             Split::HeldOut => "held-out 1 - IoU",
         };
-        Ok(measured(name, 1.0 - self.confusion(split)?.mean_iou()))
+        Ok(measured(name, "", 1.0 - self.confusion(split)?.mean_iou()))
     }
 
     /// The mean IoU on held-out maps, and that of each class.
@@ -402,8 +394,8 @@ impl Task for Deepcam {
                 .map(|(_, simple)| simple.iou()[class])
                 .collect(),
         };
-        let metric = measured("held-out mean IoU", confusion.mean_iou());
-        let baseline = |(name, simple): &(&str, Confusion)| measured(name, simple.mean_iou());
+        let metric = measured("held-out mean IoU", "", confusion.mean_iou());
+        let baseline = |(name, simple): &(&str, Confusion)| measured(name, "", simple.mean_iou());
         Ok(Report {
             baselines: simple.iter().map(baseline).collect(),
             parts: CLASSES.iter().enumerate().map(part).collect(),

@@ -28,7 +28,7 @@ use tradewind_data::{Field, Moves};
 use super::layer::{Linear, Normed};
 use super::logistic::Logistic;
 use super::roc::Roc;
-use super::{Reading, Report, Task, TaskError, TaskKind, seeded};
+use super::{Reading, Report, Task, TaskError, TaskKind, measured, seeded};
 use crate::data::{Batch, DataError, Dataset, Split, Stored};
 
 /// Channels of an image: energy, the electromagnetic part of it, tracks.
@@ -250,14 +250,6 @@ fn channels(image: &Tensor) -> [Tensor; CHANNELS] {
     std::array::from_fn(|channel| image.narrow(1, channel as i64, 1))
 }
 
-fn measured(name: &str, value: f64) -> Measure {
-    Measure {
-        name: name.into(),
-        unit: String::new(),
-        value,
-    }
-}
-
 impl Task for Hep {
     fn tensors(&self) -> Vec<(String, Tensor, TensorKind)> {
         self.network.tensors()
@@ -281,7 +273,7 @@ impl Task for Hep {
             Split::HeldOut => "held-out 1 - AUC",
         };
         let roc = self.curve(split, &self.scored(split)?)?;
-        Ok(measured(name, 1.0 - roc.auc()))
+        Ok(measured(name, "", 1.0 - roc.auc()))
     }
 
     /// AUC on held-out samples, with one part: the rate of signal where one in a hundred of background passes.
@@ -297,10 +289,10 @@ impl Task for Hep {
                 .map(|(_, roc)| roc.true_rate(FALSE_RATE))
                 .collect(),
         };
-        let metric = measured("held-out AUC", roc.auc());
+        let metric = measured("held-out AUC", "", roc.auc());
         let baselines = simple
             .iter()
-            .map(|(name, roc)| measured(name, roc.auc()))
+            .map(|(name, roc)| measured(name, "", roc.auc()))
             .collect();
         let all = std::iter::once(("network".to_owned(), roc)).chain(simple);
         let curve = |(name, roc): (String, Roc)| Curve {

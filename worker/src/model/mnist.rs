@@ -11,7 +11,7 @@ use tch::{Device, Kind, Tensor};
 use tradewind_common::layout::TensorKind;
 use tradewind_common::record::{Better, Measure};
 
-use super::{Reading, Report, Task, TaskError, TaskKind, seeded};
+use super::{Reading, Report, Task, TaskError, TaskKind, measured, seeded};
 use crate::data::digits::{CLASSES, Digits};
 use crate::data::{Asked, Batch, DataError, Dataset, Split};
 
@@ -162,7 +162,7 @@ impl Task for Mnist {
     fn evaluate(&self) -> Result<Report, TaskError> {
         let (_, accuracy) = self.scores(Split::HeldOut)?;
         let validation = self.measure(Split::Validation)?;
-        let accuracy = percent("test accuracy", accuracy);
+        let accuracy = measured("test accuracy", "%", accuracy);
         Ok(Report {
             baselines: baselines(&*self.digits)?,
             ..Report::of(accuracy, Better::Higher, validation)
@@ -211,8 +211,8 @@ fn baselines(digits: &dyn Dataset) -> Result<Vec<Measure>, DataError> {
     })?;
     let part = |right: i64| 100.0 * right as f64 / samples as f64;
     Ok(vec![
-        percent("most frequent digit", part(guessed)),
-        percent("nearest mean image", part(near)),
+        measured("most frequent digit", "%", part(guessed)),
+        measured("nearest mean image", "%", part(near)),
     ])
 }
 
@@ -233,14 +233,6 @@ fn each(
 fn correct(told: &Tensor, digits: &Tensor) -> i64 {
     let largest = told.argmax(-1, false);
     largest.eq_tensor(digits).sum(Kind::Int64).int64_value(&[])
-}
-
-fn percent(name: &str, value: f64) -> Measure {
-    Measure {
-        name: name.into(),
-        unit: "%".into(),
-        value,
-    }
 }
 
 /// A convolution or a linear layer.

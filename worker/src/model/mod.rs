@@ -17,6 +17,8 @@ mod registry;
 pub mod replay;
 pub mod resnet;
 mod roc;
+#[cfg(test)]
+mod trained;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -165,6 +167,15 @@ pub enum TaskError {
     /// What else is wrong with a task of somebody's own, in its words.
     #[error("{0}")]
     Other(String),
+}
+
+/// A number with its name and its unit, which is empty where it has none.
+fn measured(name: &str, unit: &str, value: f64) -> Measure {
+    Measure {
+        name: name.into(),
+        unit: unit.into(),
+        value,
+    }
 }
 
 /// Runs `make` with libtorch's generator seeded. The generator belongs to the whole process, so

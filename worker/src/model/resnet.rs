@@ -14,7 +14,7 @@ use tradewind_common::layout::TensorKind;
 use tradewind_common::record::{Better, Measure};
 
 use super::norm::Norm;
-use super::{Reading, Report, Task, TaskError, TaskKind, seeded};
+use super::{Reading, Report, Task, TaskError, TaskKind, measured, seeded};
 use crate::data::synthetic::{CHANNELS, Images, ImagesSpec};
 use crate::data::{Asked, Batch, Dataset, Split};
 
@@ -190,14 +190,14 @@ impl Task for Resnet {
             Split::Validation => tradewind_config::Resnet::VALIDATION_METRIC,
             Split::HeldOut => "held-out error",
         };
-        Ok(percent(name, self.errors(split)?))
+        Ok(measured(name, "%", self.errors(split)?))
     }
 
     fn evaluate(&self) -> Result<Report, TaskError> {
         let classes = self.images.spec().classes as f64;
         let validation = self.measure(Split::Validation)?;
         Ok(Report {
-            baselines: vec![percent("guessing", 100.0 * (1.0 - 1.0 / classes))],
+            baselines: vec![measured("guessing", "%", 100.0 * (1.0 - 1.0 / classes))],
             ..Report::of(self.measure(Split::HeldOut)?, Better::Lower, validation)
         })
     }
@@ -212,14 +212,6 @@ impl Task for Resnet {
             ),
             ("forward".into(), forward.into()),
         ])
-    }
-}
-
-fn percent(name: &str, value: f64) -> Measure {
-    Measure {
-        name: name.into(),
-        unit: "%".into(),
-        value,
     }
 }
 

@@ -1,5 +1,6 @@
 use tradewind_data::packed::{Settings, Writer};
 
+use super::super::trained::{count, descend};
 use super::*;
 use crate::data::Asked;
 
@@ -45,12 +46,6 @@ fn task() -> Cosmoflow {
     Cosmoflow::new(&settings(folder.path()), 1, &Reading::default()).unwrap()
 }
 
-fn count(network: &Network) -> usize {
-    let tensors = network.tensors().into_iter();
-    let parameters = tensors.filter(|(_, _, kind)| *kind == TensorKind::Parameter);
-    parameters.map(|(_, tensor, _)| tensor.numel()).sum()
-}
-
 fn named() -> Vec<String> {
     ["omega_m", "sigma_8", "n_s", "h"].map(String::from).into()
 }
@@ -65,7 +60,10 @@ fn the_papers_network_has_the_known_number_of_parameters() {
         norm: false,
         ..settings(Path::new(""))
     };
-    assert_eq!(count(&Network::new(&paper, 4, 128).unwrap()), 8_907_556);
+    assert_eq!(
+        count(&Network::new(&paper, 4, 128).unwrap().tensors()),
+        8_907_556
+    );
 }
 
 #[test]
@@ -86,7 +84,11 @@ fn shapes_follow_from_the_settings() {
         let bias = if norm { 2 } else { 1 };
         let cells = if pooling == "mean" { 1 } else { 8 };
         let want = 27 * 3 * 4 + 27 * 4 * 6 + bias * 10 + 6 * cells * 8 + 8 + 8 * 2 + 2;
-        assert_eq!(count(&network), want, "stem {stem}, norm {norm}, {pooling}");
+        assert_eq!(
+            count(&network.tensors()),
+            want,
+            "stem {stem}, norm {norm}, {pooling}"
+        );
         let volume = Tensor::zeros([5, 3, 8, 8, 8], (Kind::Int16, Device::Cpu));
         let told = network.forward(&volume, true);
         assert_eq!(
@@ -119,22 +121,7 @@ fn it_learns_what_there_is_and_tells_each_parameter() {
     let samples: Vec<usize> = (0..24).collect();
     let batch = task.samples.batch(Asked::of(Split::Train, &samples));
     let batch = batch.unwrap();
-    let tensors = task.tensors();
-    for _ in 0..150 {
-        for (_, tensor, _) in &tensors {
-            tensor.shallow_clone().zero_grad();
-        }
-        task.loss(&batch).backward();
-        tch::no_grad(|| {
-            for (_, tensor, _) in &tensors {
-                if tensor.requires_grad() {
-                    let mut tensor = tensor.shallow_clone();
-                    let step = tensor.grad() * 0.05;
-                    let _ = tensor.f_sub_(&step).unwrap();
-                }
-            }
-        });
-    }
+    descend(&task, &batch, 150, 0.05);
     let report = task.evaluate().unwrap();
     let parts = &report.parts;
     assert_eq!([&parts[0].name, &parts[1].name], ["omega_m", "sigma_8"]);

@@ -1,6 +1,7 @@
 use tradewind_data::Kind as Number;
 use tradewind_data::packed::{Settings, Writer};
 
+use super::super::trained::{count, descend};
 use super::*;
 
 const SIZE: usize = 16;
@@ -57,12 +58,6 @@ fn task() -> Deepcam {
     Deepcam::new(&settings(folder.path()), 1, &Reading::default()).unwrap()
 }
 
-fn count(network: &Network) -> usize {
-    let tensors = network.tensors().into_iter();
-    let parameters = tensors.filter(|(_, _, kind)| *kind == TensorKind::Parameter);
-    parameters.map(|(_, tensor, _)| tensor.numel()).sum()
-}
-
 #[test]
 fn the_papers_network_has_the_known_number_of_parameters() {
     let paper = tradewind_config::Deepcam {
@@ -76,7 +71,7 @@ fn the_papers_network_has_the_known_number_of_parameters() {
         ..settings(Path::new(""))
     };
     let network = Network::new(&paper, 16, 3);
-    assert_eq!(count(&network), 56_454_720);
+    assert_eq!(count(&network.tensors()), 56_454_720);
     assert_eq!(network.smaller(), 16);
 }
 
@@ -135,29 +130,8 @@ fn it_learns_where_events_are_and_tells_each_class() {
     let task = task();
     let all: Vec<usize> = (0..12).collect();
     let batch = task.samples.batch(Asked::of(Split::Train, &all)).unwrap();
-    let tensors = task.tensors();
-    let loss = || {
-        for (_, tensor, _) in &tensors {
-            tensor.shallow_clone().zero_grad();
-        }
-        let loss = task.loss(&batch);
-        loss.backward();
-        loss.double_value(&[])
-    };
-    let first = loss();
-    for _ in 0..60 {
-        tch::no_grad(|| {
-            for (_, tensor, kind) in &tensors {
-                if *kind == TensorKind::Parameter {
-                    let mut tensor = tensor.shallow_clone();
-                    tensor -= tensor.grad().sign() * 0.003;
-                }
-            }
-        });
-        loss();
-    }
-    let last = loss();
-    assert!(last < 0.5 * first, "{first} to {last}");
+    let losses = descend(&task, &batch, 100, 0.3);
+    assert!(losses[99] < 0.5 * losses[0], "{losses:?}");
     let report = task.evaluate().unwrap();
     let names: Vec<&str> = report.parts.iter().map(|part| part.name.as_str()).collect();
     assert_eq!(names, CLASSES);

@@ -1,6 +1,7 @@
 use tradewind_data::Kind as Number;
 use tradewind_data::packed::{Settings, Writer};
 
+use super::super::trained::{count, descend};
 use super::*;
 use crate::data::Asked;
 
@@ -73,12 +74,6 @@ fn task(jets: bool) -> Hep {
     opened(folder.path()).unwrap()
 }
 
-fn count(network: &Network) -> usize {
-    let tensors = network.tensors().into_iter();
-    let parameters = tensors.filter(|(_, _, kind)| *kind == TensorKind::Parameter);
-    parameters.map(|(_, tensor, _)| tensor.numel()).sum()
-}
-
 #[test]
 fn the_papers_network_has_the_known_number_of_parameters() {
     let of_width = |width| tradewind_config::Hep {
@@ -87,8 +82,14 @@ fn the_papers_network_has_the_known_number_of_parameters() {
         norm: false,
         ..settings(Path::new(""))
     };
-    assert_eq!(count(&Network::new(&of_width(128), 224).unwrap()), 594_178);
-    assert_eq!(count(&Network::new(&of_width(24), 64).unwrap()), 21_554);
+    assert_eq!(
+        count(&Network::new(&of_width(128), 224).unwrap().tensors()),
+        594_178
+    );
+    assert_eq!(
+        count(&Network::new(&of_width(24), 64).unwrap().tensors()),
+        21_554
+    );
 }
 
 #[test]
@@ -101,7 +102,7 @@ fn shapes_follow_from_the_settings() {
         let network = Network::new(&settings, 4).unwrap();
         let bias = if norm { 2 } else { 1 };
         let want = 9 * 3 * 4 + 2 * 9 * 4 * 4 + bias * 12 + 4 * 2 + 2;
-        assert_eq!(count(&network), want, "norm {norm}");
+        assert_eq!(count(&network.tensors()), want, "norm {norm}");
         let images = Tensor::zeros([5, 3, 4, 7], (Kind::Half, Device::Cpu));
         let told = network.forward(&images, true);
         assert_eq!((told.size(), told.kind()), (vec![5, 2], Kind::Float));
@@ -160,22 +161,7 @@ fn it_learns_what_no_total_tells_and_is_measured_beside_simple_ways() {
     let samples: Vec<usize> = (0..64).collect();
     let batch = task.samples.batch(Asked::of(Split::Train, &samples));
     let batch = batch.unwrap();
-    let tensors = task.tensors();
-    for _ in 0..300 {
-        for (_, tensor, _) in &tensors {
-            tensor.shallow_clone().zero_grad();
-        }
-        task.loss(&batch).backward();
-        tch::no_grad(|| {
-            for (_, tensor, _) in &tensors {
-                if tensor.requires_grad() {
-                    let mut tensor = tensor.shallow_clone();
-                    let step = tensor.grad() * 0.2;
-                    let _ = tensor.f_sub_(&step).unwrap();
-                }
-            }
-        });
-    }
+    descend(&task, &batch, 300, 0.2);
     let report = task.evaluate().unwrap();
     assert_eq!(report.better, Better::Higher);
     assert!(report.metric.value > 0.95, "{report:?}");

@@ -123,7 +123,7 @@ fn scores_by_hand() {
     }
     let report = task.evaluate().unwrap();
     assert_eq!((report.better, report.picture), (Better::Higher, None));
-    assert_eq!(report.metric, percent("test accuracy", 100.0 / 15.0));
+    assert_eq!(report.metric, measured("test accuracy", "%", 100.0 / 15.0));
     assert_eq!(report.validation, task.measure(Split::Validation).unwrap());
 }
 
@@ -151,8 +151,8 @@ fn baselines_by_hand() {
     let digits = Digits::open(folder.path()).unwrap();
     // Mean shades are 17 and 225, so 121 is half-way.
     let want = [
-        percent("most frequent digit", 75.0),
-        percent("nearest mean image", 75.0),
+        measured("most frequent digit", "%", 75.0),
+        measured("nearest mean image", "%", 75.0),
     ];
     assert_eq!(baselines(&digits).unwrap(), want);
     write("t10k", &[100, 180, 0, 110], &[1, 7, 1, 1]);
