@@ -18,8 +18,37 @@ def tradewind(test: unittest.TestCase, *arguments: str | Path) -> None:
     test.assertEqual(told.returncode, 0, told.stdout + told.stderr)
 
 
+def pack(test: unittest.TestCase, root: Path, part: str, layout: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Makes packed samples of arrays by name, as `root`/data/`part`."""
+    folder = root / "arrays" / part
+    folder.mkdir(parents=True)
+    for name, values in arrays.items():
+        np.save(folder / f"{name}.npy", values)
+    tradewind(test, "data", "pack", folder, root / "data" / part, "--layout", layout)
+
+
+def whole_batches(samples: int) -> dict[str, object]:
+    """Keys of 24 steps on all training samples. The last ones change nothing: their loss is that of the parameters
+    that are saved."""
+    return {
+        "train.samples": 24 * samples,
+        "train.batch": samples,
+        "schedule.decay": "step",
+        "schedule.milestones": [20 * samples],
+        "schedule.gamma": 0.0,
+    }
+
+
 def train(test: unittest.TestCase, keys: Mapping[str, object], out: Path) -> None:
-    """Trains with these keys, and leaves the folder of the run as `out`."""
+    """Trains one rank on the CPU with these keys, and leaves the folder of the run as `out`."""
+    keys = {
+        "run.name": keys["model.name"],
+        "cluster.groups": [1],
+        "compute.device": "cpu",
+        "train.consistency": "sync",
+        "optimizer.name": "adam",
+        **keys,
+    }
     file = out.with_suffix(".toml")
     file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items()))
     tradewind(test, "run", file, "--out", out)

@@ -58,15 +58,10 @@ class Cosmoflow(unittest.TestCase):
         # Three boxes: one for each split.
         tradewind(self, "data", "make", "cosmology", "--samples", "24", "--out", root / "data")
         keys = {
-            "run.name": "cosmoflow",
-            "cluster.groups": [1],
-            "compute.device": "cpu",
             "model.name": "cosmoflow",
             "data.folder": str(root / "data"),
             "train.samples": 64,
             "train.batch": 4,
-            "train.consistency": "sync",
-            "optimizer.name": "adam",
             "optimizer.learning_rate": 0.002,
             **{f"model.{key}": value for key, value in SMALL.items()},
         }

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from built_in import load, tradewind, train
+from built_in import load, pack, train, whole_batches
 
 SHAPE = (5, 16, 32)
 SAMPLES = {"train": 8, "validation": 4, "held_out": 6}
@@ -185,28 +185,14 @@ class Deepcam(unittest.TestCase):
 
     def check(self, root: Path) -> None:
         for seed, (part, samples) in enumerate(SAMPLES.items()):
-            arrays = root / "arrays" / part
-            arrays.mkdir(parents=True)
-            for name, values in zip(("image", "mask"), maps(samples, seed)):
-                np.save(arrays / f"{name}.npy", values)
-            tradewind(self, "data", "pack", arrays, root / "data" / part, "--layout", LAYOUT)
+            pack(self, root, part, LAYOUT, dict(zip(("image", "mask"), maps(samples, seed))))
         batch = SAMPLES["train"]
         keys = {
-            "run.name": "deepcam",
-            "cluster.groups": [1],
-            "compute.device": "cpu",
             "model.name": "deepcam",
             "data.folder": str(root / "data"),
             "data.augment": False,
-            "train.samples": 24 * batch,
-            "train.batch": batch,
-            "train.consistency": "sync",
-            "optimizer.name": "adam",
+            **whole_batches(batch),
             "optimizer.learning_rate": 0.01,
-            # The last steps change nothing: their loss is that of the parameters that are saved.
-            "schedule.decay": "step",
-            "schedule.milestones": [20 * batch],
-            "schedule.gamma": 0.0,
             **{f"model.{key}": value for key, value in SMALL.items()},
         }
         train(self, keys, root / "run")

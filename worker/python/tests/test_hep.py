@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from built_in import load, tradewind, train
+from built_in import load, pack, train, whole_batches
 
 SIZE = 16
 SAMPLES = {"train": 48, "validation": 16, "held_out": 300}
@@ -59,33 +59,19 @@ class Hep(unittest.TestCase):
 
     def data(self, root: Path) -> None:
         for seed, (part, samples) in enumerate(SAMPLES.items()):
-            arrays = root / "arrays" / part
-            arrays.mkdir(parents=True)
-            for name, values in zip(("data", "label"), collisions(samples, seed)):
-                np.save(arrays / f"{name}.npy", values)
-            tradewind(self, "data", "pack", arrays, root / "data" / part, "--layout", LAYOUT)
+            pack(self, root, part, LAYOUT, dict(zip(("data", "label"), collisions(samples, seed))))
 
     def check(self, root: Path, norm: bool) -> None:
         out = root / f"run-{norm}"
         batch = SAMPLES["train"]
         keys = {
-            "run.name": "hep",
-            "cluster.groups": [1],
-            "compute.device": "cpu",
             "model.name": "hep",
             "model.norm": norm,
             "model.dropout": 0.0,
             "data.folder": str(root / "data"),
             "data.augment": False,
-            "train.samples": 24 * batch,
-            "train.batch": batch,
-            "train.consistency": "sync",
-            "optimizer.name": "adam",
+            **whole_batches(batch),
             "optimizer.learning_rate": 0.02,
-            # The last steps change nothing: their loss is that of the parameters that are saved.
-            "schedule.decay": "step",
-            "schedule.milestones": [20 * batch],
-            "schedule.gamma": 0.0,
             **{f"model.{key}": value for key, value in SMALL.items()},
         }
         train(self, keys, out)
