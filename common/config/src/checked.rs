@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value as Json};
 
 use super::choice;
+use super::cluster::Cluster;
 use super::compute::{self, Compute};
+use super::exchange::{Exchange, Reduce};
 use super::keys;
 use super::liveness::Liveness;
 use super::loader::{CacheAt, Loader};
@@ -15,7 +17,7 @@ use super::optimizer::{self, Optimizer};
 use super::policy;
 use super::resolved;
 use super::script;
-use super::slurm::{self, Slurm};
+use super::slurm::Slurm;
 use super::stragglers;
 use super::task::{SCRIPT, Task};
 use super::tasks::Tasks;
@@ -60,6 +62,10 @@ pub struct Config {
     pub local: Option<Local>,
     /// How blocks travel.
     pub exchange: Exchange,
+    /// The form in which gradients travel to the servers.
+    pub up: Compression,
+    /// The form in which fresh parameters travel to the groups.
+    pub down: Compression,
     /// How samples are read ahead.
     pub loader: Loader,
     /// Where the ranks of a node keep files of samples.
@@ -82,17 +88,6 @@ pub struct Config {
     identity: String,
     idle: Vec<String>,
     tasks: Tasks,
-}
-
-/// Who takes part.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Cluster {
-    /// Parameter servers.
-    pub servers: u32,
-    /// Ranks of each group.
-    pub groups: Vec<u32>,
-    /// What processes listen on.
-    pub host: String,
 }
 
 /// For how long, and how synchronously.
@@ -121,25 +116,6 @@ impl Train {
     pub fn largest_batch(&self) -> u32 {
         self.batch_ramp.last().map_or(self.batch, |step| step.batch)
     }
-}
-
-/// How blocks travel.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Exchange {
-    /// Gradients fused into one reduction, bytes.
-    pub bucket_bytes: usize,
-    /// Largest block, bytes.
-    pub block_bytes: usize,
-    /// How gradients travel.
-    pub up: Compression,
-    /// How fresh parameters travel.
-    pub down: Compression,
-    /// Whether a bucket is pushed as soon as it is reduced.
-    pub per_bucket: bool,
-    /// Whether a rank is given the mean of its own part of a gradient only.
-    pub scatter: bool,
-    /// Connections of a rank to each server.
-    pub connections: u32,
 }
 
 /// What is published.
@@ -176,6 +152,11 @@ impl Config {
         !self.command.is_empty()
     }
 
+    /// Groups in one job of Slurm with the servers, the first so many; the others are jobs of their own.
+    pub fn groups_together(&self) -> usize {
+        self.slurm.groups_together(self.cluster.groups.len())
+    }
+
     /// Ranks of all groups together.
     pub fn world_size(&self) -> u32 {
         self.cluster.groups.iter().sum()
@@ -208,8 +189,8 @@ impl Config {
             lease_ms: self.liveness.lease_ms,
             start_grace_ms: self.liveness.start_grace_ms,
             milestone_samples: self.evaluation_samples,
-            up: self.exchange.up,
-            down: self.exchange.down,
+            up: self.up,
+            down: self.down,
             frozen: Vec::new(),
             faults: self.faults,
         }
@@ -225,11 +206,8 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     if let Err(bad) = &name {
         wrong("run.name", format!("cannot name a run: {bad}"));
     }
-    let groups: Vec<u32> = values
-        .ints("cluster.groups")
-        .iter()
-        .map(|n| *n as u32)
-        .collect();
+    let cluster = Cluster::of(values);
+    let groups = &cluster.groups;
     let batch = values.int("train.batch") as u32;
     let step = |[samples, batch]: &[i64; 2]| BatchStep {
         samples: *samples as u64,
@@ -246,7 +224,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     let ranks = groups.iter().copied().max().unwrap_or(1);
     let largest = u64::from(ranks) * u64::from(batches.largest());
     let chunk_samples = match values.int("train.chunk_samples") as u64 {
-        0 => Chunking::fitting(&groups, batches.largest()),
+        0 => Chunking::fitting(groups, batches.largest()),
         given => given,
     };
     if chunk_samples < largest {
@@ -267,7 +245,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     };
     let liveness: Liveness = choice::together(values);
     let faults: FaultSpec = choice::together(values);
-    if i64::from(faults.replication) > values.int("cluster.servers") {
+    if faults.replication > cluster.servers {
         wrong(
             "servers.replication",
             "is more than cluster.servers: copies of a shard are on different servers".into(),
@@ -276,20 +254,17 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     let mut optimizer = optimizer::read(values, &mut wrong);
     let local = local::read(values, &mut optimizer, &mut wrong);
     let compute = compute::read(values, &mut wrong);
-    let stragglers = stragglers::read(values, &groups, &mut wrong);
+    let stragglers = stragglers::read(values, groups, &mut wrong);
     let consistency = choice::read(values, "train.consistency");
-    let slurm = slurm::read(values, groups.len(), &mut wrong);
+    let slurm = Slurm::read(values, groups.len(), &mut wrong);
     let policies = policy::read(values);
     let overlap = values.int("train.overlap") == 1;
-    let exchange = Exchange {
-        bucket_bytes: values.int("exchange.bucket_bytes") as usize,
-        block_bytes: values.int("exchange.block_bytes") as usize,
-        per_bucket: values.flag("exchange.per_bucket"),
-        scatter: values.text("exchange.reduce") == "scatter",
-        up: choice::read(values, "exchange.up"),
-        down: choice::read(values, "exchange.down"),
-        connections: values.int("exchange.connections") as u32,
-    };
+    let exchange = Exchange::of(values);
+    let (up, down) = (
+        choice::read(values, "exchange.up"),
+        choice::read(values, "exchange.down"),
+    );
+    let scatters = exchange.reduce == Reduce::Scatter;
     let step_seconds = values.float("pace.step_seconds");
     let chosen = Chosen {
         consistency,
@@ -297,12 +272,12 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         sets: sets.count,
         policies: &policies,
         optimizer: optimizer.spec,
-        up: exchange.up,
-        down: exchange.down,
+        up,
+        down,
         ranks: Some(OfRanks {
             overlap,
             per_bucket: exchange.per_bucket,
-            scatters: exchange.scatter,
+            scatters,
             paced: step_seconds > 0.0,
             scales_loss: compute.precision.scales_loss(),
             local: local.is_some(),
@@ -322,7 +297,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             }
         }
     }
-    if exchange.scatter && !is_script {
+    if scatters && !is_script {
         let what = "is for scripts: a built-in model averages by all-reduce".into();
         wrong("exchange.reduce", what);
     }
@@ -350,7 +325,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         address => match address.parse() {
             Ok(address) => {
                 let address: SocketAddr = address;
-                if i64::from(address.port()) + values.int("cluster.servers") > 65_536 {
+                if u32::from(address.port()) + cluster.servers > 65_536 {
                     wrong(
                         "telemetry.prometheus",
                         "leaves no port for every server".into(),
@@ -374,11 +349,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     Ok(Config {
         name,
         seed: values.int("run.seed") as u64,
-        cluster: Cluster {
-            servers: values.int("cluster.servers") as u32,
-            groups,
-            host: values.text("cluster.host").to_owned(),
-        },
+        cluster,
         resolved: resolved::resolved(values, &task, folder),
         identity: resolved::identity(values),
         idle: super::idle::idle(values),
@@ -405,6 +376,8 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         local,
         compute,
         exchange,
+        up,
+        down,
         loader,
         cache,
         liveness,

@@ -6,7 +6,6 @@ mod compute;
 mod fleet;
 mod operation;
 mod optimizer;
-mod slurm;
 mod task;
 mod update;
 
@@ -18,16 +17,18 @@ use tradewind_common::policy::MergeSpec;
 use tradewind_common::spec::FaultSpec;
 use tradewind_common::straggler::Dials;
 
+use super::exchange;
 pub use super::key::{Key, Section, float, int};
 use super::key::{MANY, key};
 use super::liveness::Liveness;
 use super::loader::Loader;
+use super::slurm;
 use super::value::Kind::{self, Bool, Choice};
 pub(super) use update::BATCHES_PER_STEP;
 
 /// The key that chooses one of several, by name: what it decides, then what each of them does. `others` are
 /// names of settings of some of them.
-fn chooser<C: Choices>(
+pub(super) fn chooser<C: Choices>(
     name: &'static str,
     default: &'static str,
     (what, afterwards): (&str, &str),
@@ -50,7 +51,7 @@ fn chooser<C: Choices>(
 
 /// The keys of all fields that one of several has, once each. What a key means to one of them only is told
 /// behind its name.
-fn fields<C: Choices>() -> Vec<Key> {
+pub(super) fn fields<C: Choices>() -> Vec<Key> {
     let mut keys: Vec<Key> = Vec::new();
     for is in C::ALL {
         for (_, field) in is.fields {
@@ -130,8 +131,9 @@ pub fn sections() -> impl Iterator<Item = &'static Section> {
             update::sections(),
             compute::sections(),
             optimizer::sections(),
+            vec![exchange::section()],
             operation::sections(),
-            slurm::sections(),
+            vec![slurm::section()],
         ];
         let mut sections = lists.concat();
         add::<Loader>(&mut sections);

@@ -3,7 +3,9 @@
 
 mod checked;
 mod choice;
+mod cluster;
 mod compute;
+mod exchange;
 mod idle;
 pub mod key;
 pub mod keys;
@@ -17,6 +19,7 @@ mod read;
 mod resolved;
 mod schedule;
 mod script;
+mod section;
 pub mod sheet;
 mod slurm;
 mod stragglers;
@@ -28,8 +31,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub use checked::{Cluster, Config, Exchange, Telemetry, Train};
+pub use checked::{Config, Telemetry, Train};
+pub use cluster::Cluster;
 pub use compute::{Compute, DeviceChoice, Precision};
+pub use exchange::{Exchange, Reduce};
 pub use liveness::Liveness;
 pub use loader::{CacheAt, Damaged, Loader};
 pub use local::{Algorithm, Inner, Local};

@@ -14,7 +14,7 @@ use tradewind_common::data::CHUNKS_HELD_MAX;
 use tradewind_common::layout::{TensorKind, TensorSpec};
 use tradewind_common::spec::{Frozen, RunSpec};
 use tradewind_common::{BlockId, GroupId, Layout};
-use tradewind_config::Config;
+use tradewind_config::{Config, Reduce};
 use tradewind_process::log;
 
 use crate::alone;
@@ -281,7 +281,7 @@ impl Rank {
     /// Whether a rank needs the group's mean only of what it exchanges.
     #[getter]
     fn scatter(&self) -> bool {
-        self.config.exchange.scatter
+        self.config.exchange.reduce == Reduce::Scatter
     }
 
     /// What ranks compute on: `auto`, `cpu`, `cuda` or `cuda:N`.

@@ -1,11 +1,11 @@
-//! Types of a task's fields, from the values of its keys.
+//! Types of the fields of tasks and sections, from the values of their keys.
 
 use std::ops::Range;
 use std::path::PathBuf;
 
 use crate::Value;
 
-/// The type of a task's field in Rust.
+/// The type of a field in Rust.
 pub trait Typed: Sized {
     /// From a value; `None` if the type cannot have it.
     fn typed(value: &Value) -> Option<Self>;
@@ -82,12 +82,31 @@ impl Typed for Vec<i64> {
     }
 }
 
+impl Typed for Vec<u32> {
+    fn typed(value: &Value) -> Option<Self> {
+        let list = Vec::<i64>::typed(value)?.into_iter();
+        list.map(|number| number.try_into().ok()).collect()
+    }
+}
+
+/// `None` is written as an empty text.
+impl Typed for Option<String> {
+    fn typed(value: &Value) -> Option<Self> {
+        String::typed(value).map(|text| Some(text).filter(|text| !text.is_empty()))
+    }
+}
+
+/// `None` is written as 0.
+impl Typed for Option<u32> {
+    fn typed(value: &Value) -> Option<Self> {
+        u32::typed(value).map(|number| Some(number).filter(|number| *number > 0))
+    }
+}
+
 /// Of a list of so many numbers.
 impl<const N: usize> Typed for [u32; N] {
     fn typed(value: &Value) -> Option<Self> {
-        let list = Vec::<i64>::typed(value)?.into_iter();
-        let small: Option<Vec<u32>> = list.map(|number| number.try_into().ok()).collect();
-        small?.try_into().ok()
+        Vec::<u32>::typed(value)?.try_into().ok()
     }
 }
 

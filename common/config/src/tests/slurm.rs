@@ -3,8 +3,9 @@ use super::*;
 #[test]
 fn what_becomes_jobs_has_a_shape() {
     let groups = "cluster.groups=[4, 4, 2]";
-    let slurm = parse(GOOD, &[groups]).unwrap().slurm;
-    assert_eq!((slurm.min_groups, slurm.ranks_per_node), (3, None));
+    let config = parse(GOOD, &[groups]).unwrap();
+    let together = config.groups_together();
+    assert_eq!((together, config.slurm.ranks_per_node), (3, None));
     let set = [
         groups,
         "slurm.min_groups=1",
@@ -13,8 +14,9 @@ fn what_becomes_jobs_has_a_shape() {
         "slurm.options=[\"--account=m1\", \"--qos=debug\"]",
         "slurm.interface=hsn0",
     ];
-    let slurm = parse(GOOD, &set).unwrap().slurm;
-    assert_eq!((slurm.min_groups, slurm.ranks_per_node), (1, Some(2)));
+    let config = parse(GOOD, &set).unwrap();
+    let (together, slurm) = (config.groups_together(), &config.slurm);
+    assert_eq!((together, slurm.ranks_per_node), (1, Some(2)));
     assert_eq!(slurm.time_limit.as_deref(), Some("02:30:00"));
     assert_eq!(slurm.options, ["--account=m1", "--qos=debug"]);
     assert_eq!(slurm.interface.as_deref(), Some("hsn0"));

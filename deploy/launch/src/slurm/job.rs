@@ -50,7 +50,7 @@ pub(super) fn of_lead(place: &FoundRun) -> Vec<Component> {
 /// The groups that start together.
 pub(super) fn of_groups(config: &Config) -> Vec<Component> {
     let together = config.cluster.groups.iter().zip(0..);
-    let together = together.take(config.slurm.min_groups);
+    let together = together.take(config.groups_together());
     let together = together.map(|(size, number)| group(&config.slurm, number, *size));
     together.collect()
 }

@@ -156,7 +156,7 @@ fn each_group(
 ) -> anyhow::Result<()> {
     let config = script.config;
     let sizes = config.cluster.groups.iter().zip(0..);
-    for (size, number) in sizes.skip(config.slurm.min_groups) {
+    for (size, number) in sizes.skip(config.groups_together()) {
         let more = Script {
             components: &[job::group(&config.slurm, number, *size)],
             purpose: Purpose::Groups { beside },

@@ -326,5 +326,5 @@ impl SlurmTask {
 
 /// Whether a group is started in the same job as the servers.
 fn is_started_with_servers(config: &Config, group: u32) -> bool {
-    (group as usize) < config.slurm.min_groups
+    (group as usize) < config.groups_together()
 }

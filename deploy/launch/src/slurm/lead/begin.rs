@@ -85,7 +85,7 @@ impl Lead {
         let run = &self.place.path;
         let config = &self.place.config;
         let known = handing_in::jobs_of(run)?;
-        for number in config.slurm.min_groups as u32..config.cluster.groups.len() as u32 {
+        for number in config.groups_together() as u32..config.cluster.groups.len() as u32 {
             let mut own = known.iter().filter(|job| job.groups == [number]);
             let Some(last) = own.next_back().filter(|job| !job.leads) else {
                 continue;
