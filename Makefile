@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo demo-cosmoflow demo-hep data-cosmology data-hep check-hep test python python-test python-examples python-types python-bench wheel wheel-test example chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint proto nccl nccl-check cuda gpu-check docs clean help
+.PHONY: demo demo-cosmoflow demo-hep data-cosmology data-hep check-hep test python python-test python-examples python-torches python-torch-oldest python-torch-newest python-types python-bench wheel wheel-test example chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint proto nccl nccl-check cuda gpu-check docs clean help
 
 DEPS  := .deps
 VENV  := $(DEPS)/venv
@@ -33,6 +33,7 @@ help:
 	@printf 'make python-test  build the Python package in the tree, and run its tests\n'
 	@printf 'make python-examples  try the scripts of examples/pytorch, each for some seconds\n'
 	@printf 'make python-bench  measure scripts beside the Rust worker and beside DDP: an hour\n'
+	@printf 'make python-torches  run the tests of the Python package with the oldest torch that it is for, and the newest\n'
 	@printf 'make wheel  build a wheel of the Python package; make wheel-test installs it, and the tree, and trains\n'
 	@printf 'make example  build a model of one'"'"'s own outside the workspace (examples/own-model-rust), and try it\n'
 	@printf 'make chaos  train while processes die, hang and are cut off: 40 minutes (SHORT=1: one)\n'
@@ -93,13 +94,29 @@ python: setup
 	$(if $(TRADEWIND_BUILT),,cargo build --workspace --bins --lib)
 	@ln -sfn $(abspath $(or $(CARGO_TARGET_DIR),target))/debug/lib_native.so worker/python/tradewind/_native.abi3.so
 
-PYTHON_HERE = LD_LIBRARY_PATH=$(abspath $(TORCH_WITHOUT_NVIDIA)) \
-  PYTHONPATH=$(abspath $(TORCH_WITHOUT_NVIDIA)):$(abspath worker/python) $(abspath $(VENV))/bin/python
+# Of a Python environment, and the folder that lets its torch be imported without NVIDIA's libraries.
+python-here = LD_LIBRARY_PATH=$(abspath $(2)) PYTHONPATH=$(abspath $(2)):$(abspath worker/python) $(abspath $(1))/bin/python
+# They wait more than they compute: each file is a process, and what it prints is shown when it ends.
+python-tests = cd worker/python/tests && printf '%s\n' test_*.py | xargs -P 4 -I{} bash -c \
+  'told=$$($(call python-here,$(1),$(2)) -m unittest {} 2>&1); status=$$?; printf "%s\n%s\n" {} "$$told"; exit $$status'
+PYTHON_HERE = $(call python-here,$(VENV),$(TORCH_WITHOUT_NVIDIA))
 python-test: python $(TORCH_WITHOUT_NVIDIA)
 	$(call say,running scripts in Python as ranks)
-	@# They wait more than they compute: each file is a process, and what it prints is shown when it ends.
-	@cd worker/python/tests && printf '%s\n' test_*.py | xargs -P 4 -I{} bash -c \
-	  'told=$$($(PYTHON_HERE) -m unittest {} 2>&1); status=$$?; printf "%s\n%s\n" {} "$$told"; exit $$status'
+	@$(call python-tests,$(VENV),$(TORCH_WITHOUT_NVIDIA))
+
+# The oldest torch that the package is for, and the newest when it was last tried, each with what of NVIDIA's it binds
+# while it is loaded.
+TORCH_OLDEST := torch==2.4.1 nvidia-cuda-runtime-cu12==12.1.105 nvidia-cuda-cupti-cu12==12.1.105 nvidia-nvtx-cu12==12.1.105
+TORCH_NEWEST := torch==2.15.0 nvidia-cuda-runtime==13.5.37 nvidia-cuda-cupti==13.5.25 nvidia-nvshmem-cu13==3.7.2
+python-torches: python-torch-oldest python-torch-newest
+python-torch-oldest: TORCH_TRIED = $(TORCH_OLDEST)
+python-torch-newest: TORCH_TRIED = $(TORCH_NEWEST)
+python-torch-oldest python-torch-newest: python-torch-%: python
+	$(call say,running scripts in Python as ranks with $(firstword $(TORCH_TRIED)) (2 GB in target/$@$(comma) once))
+	@[ -e target/$@/tried ] || { rm -rf target/$@ && python3 -m venv target/$@ && \
+	  target/$@/bin/python -m pip install --quiet --disable-pip-version-check --no-deps $(TORCH_TRIED) $(TORCH_IMPORTS) && \
+	  worker/python/torch-without-nvidia.sh target/$@/bin/python target/$@/without-nvidia && touch target/$@/tried; }
+	@$(call python-tests,target/$@,target/$@/without-nvidia)
 
 python-examples: python $(TORCH_WITHOUT_NVIDIA) $(LIGHTNING)
 	$(call say,running the examples of scripts)
@@ -124,7 +141,7 @@ wheel-test: wheel
 	    --disable-pip-version-check --config-settings=build-args='--profile $(PROFILE)' numpy==2.4.6 "$$from" && \
 	  target/debug/tradewind run examples/pytorch/numpy_only.toml --out $(WHEEL_VENV)/run \
 	    -- $(WHEEL_VENV)/bin/python examples/pytorch/numpy_only.py && \
-	  echo "installed from $$from and trained"; \
+	  echo "installed from $$from and trained" || exit 1; \
 	done
 
 # Each prints its lines; docs/performance.md has what came of them. The package in the tree is the release
@@ -294,8 +311,10 @@ $(TORCH): | $(VENV)/bin/python
 	@touch $@
 
 # What torch imports besides, and NumPy for scripts without torch.
+TORCH_IMPORTS := numpy==2.4.6 typing-extensions==4.16.0 sympy==1.14.0 mpmath==1.4.1 networkx==3.6.1 jinja2==3.1.6 markupsafe==3.0.4 \
+  fsspec==2026.9.0 filelock==4.2.12
 $(TORCH_WITHOUT_NVIDIA): worker/python/torch-without-nvidia.sh | $(TORCH)
-	@$(PIP) numpy==2.4.6 typing-extensions==4.16.0 sympy==1.14.0 mpmath==1.4.1 networkx==3.6.1 jinja2==3.1.6 markupsafe==3.0.4 fsspec==2026.9.0 filelock==4.2.12
+	@$(PIP) $(TORCH_IMPORTS)
 	@rm -rf $@.part && worker/python/torch-without-nvidia.sh $(VENV)/bin/python $@.part
 	@rm -rf $@ && mv $@.part $@
 

@@ -101,6 +101,34 @@ def train() -> None:
     told_in_training(f"values-{rank.group}-{rank.rank}", values)
 
 
+def finishes_while_another_returns() -> None:
+    """Rank 1 is killed with its fifth batch. Its next process joins when rank 0 has taken its last step, alone, and
+    has not left yet.
+    """
+    dead, done = Path(os.environ["TOLD"], "dead"), Path(os.environ["TOLD"], "done")
+    while dead.exists() and not done.exists():
+        time.sleep(0.05)
+    rank = join()
+    net = model()
+    opt = rank.optimizer(net)
+    events = Path(os.environ["TOLD"], "run/events.jsonl")
+    taken = 0
+    while not rank.done:
+        for batch in rank.loader(Lines()):
+            opt.zero_grad()
+            loss_of(net, batch).backward()
+            opt.step()
+            taken += 1
+            if rank.rank == 1 and taken == 5 and not dead.exists():
+                dead.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            if rank.rank == 0 and rank.done:
+                done.touch()
+                while "rank 1 has joined" not in events.read_text():
+                    time.sleep(0.05)
+    told_in_training(f"ended-{rank.rank}", taken)
+
+
 def loader_each_epoch() -> None:
     """Every epoch has a loader of its own, and the first is given up in the midst."""
     rank = join()

@@ -403,6 +403,7 @@ def reads_ahead() -> None:
         if last is not None:
             yield last
 
+    taken = 0
     while not rank.done:
         for batch in ahead(rank.loader(Lines())):
             if rank.done:
@@ -411,6 +412,8 @@ def reads_ahead() -> None:
             loss_of(net, batch).backward()
             opt.step()
             tell_batch(rank, batch)
+            taken += 1
+            killed_once(rank, taken)
     tell_values(rank, net)
 
 

@@ -85,6 +85,13 @@ class Runs(RunCase):
         self.assertIn("broken", run.log("group-1-rank-0"))
         self.assertTrue(run.lines("values-1-1"), "the killed rank's next process was there at the end")
 
+    def test_a_group_that_forms_again_at_its_end_has_no_process_started_again(self) -> None:
+        run = self.launch("finishes_while_another_returns", ASYNC, groups=[2], samples=1600)
+        text = self.completes(run)
+        self.assertIn("rank 1 of group 0 was killed by signal 9", text)
+        self.assertNotIn("rank 0 of group 0 ended", text)
+        self.assertEqual(len(run.lines("ended-0")), 1, text)
+
     def test_a_rank_that_leaves_has_left(self) -> None:
         # It tells a launcher that the group has left.
         self.assertEqual(self.alone("leaves").status, 5)

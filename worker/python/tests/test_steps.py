@@ -299,6 +299,20 @@ class Misuse(StepCase):
             opt.step()
         self.same(run, plain.net, ["0-0"])
 
+    def test_a_batch_taken_before_a_group_forms_again_is_trained_on_where_it_is_dealt_to(self) -> None:
+        # Under sync a step's samples follow from its number, so that a fault changes nothing.
+        undisturbed = self.launch("reads_ahead", groups=[2])
+        self.completes(undisturbed)
+        run = self.launch("reads_ahead", {"script.killed": [0, 1]}, groups=[2])
+        text = self.completes(run)
+        self.assertIn("rank 1 of group 0 was killed by signal 9", text)
+        self.assertIn("taken a batch ahead of its step", run.log("group-0-rank-0"))
+        for rank in PAIR:
+            ours, plain = run.lines(f"values-{rank}"), undisturbed.lines(f"values-{rank}")
+            self.assertTrue(ours)
+            for a, b in zip(ours[-1], plain[-1], strict=True):
+                torch.testing.assert_close(torch.tensor(a), torch.tensor(b), rtol=1e-6, atol=1e-7)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -76,6 +76,13 @@ class Tensors(RunCase):
         run = self.trained("plain", {**SCATTER, **SMALL})
         self.equals(run, "plain", self.sgd, rtol=1e-4, atol=1e-5)
 
+    @unittest.skipIf(hasattr(torch.Tensor, "grad_dtype"), "this torch gives tensors in bf16 gradients in f32")
+    def test_a_model_in_bf16_is_refused_where_torch_gives_it_no_gradient_in_f32(self) -> None:
+        run = self.alone("train", {"script.model": "mixed"})
+        self.assertNotEqual(run.status, 0)
+        self.assertIn("gives it no gradient of f32: update it", run.text)
+
+    @unittest.skipUnless(hasattr(torch.Tensor, "grad_dtype"), "this torch gives tensors in bf16 no gradients in f32")
     def test_a_model_in_bf16_has_masters_in_f32(self) -> None:
         def update(values: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
             return values - 0.0002 * gradient

@@ -22,6 +22,8 @@ class Arrays:
 
     #: A loss that is logged apart is that of the last exchange.
     has_gradient = False
+    #: What a script computes itself is not seen.
+    backwards = 0
     #: There is nobody to average with, so that `rank.no_sync` changes nothing.
     synchronizes = True
 
@@ -101,7 +103,7 @@ class Arrays:
         try:
             stepped = rank._native.step(sum(batches), len(batches), loss_before=rank._take_loss())
         except GroupBroken as error:
-            rank._reform(str(error))
+            rank._reform(str(error), len(batches))
             return
         rank._used(batches)
         rank._took(stepped)

@@ -109,7 +109,7 @@ class Attached:
                 sum(batches), len(batches), scaled.overflowed, scaled.scale, rank._take_loss(), _options(optimizer)
             )
         except GroupBroken as error:
-            rank._reform(str(error))
+            rank._reform(str(error), len(batches))
             return self._leave_out()
         rank._used(batches)
         if self._agreed.skipped:
@@ -132,7 +132,7 @@ class Attached:
                 stepped = rank._native.exchange_steps()
                 replica.fresh()
             except GroupBroken as error:
-                rank._reform(str(error))
+                rank._reform(str(error), 0)
                 return
             if stepped.lost:
                 self._anew()

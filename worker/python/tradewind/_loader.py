@@ -68,7 +68,8 @@ class Batches:
                     if rank.done or rank._incarnations != incarnation:
                         break
             except GroupBroken as error:
-                rank._reform(str(error))
+                assert rank._replica is not None
+                rank._reform(str(error), rank._replica.backwards)
         rank._leave()
 
     def _refuse_too_many(self) -> None:

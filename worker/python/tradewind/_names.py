@@ -23,9 +23,7 @@ from typing import TYPE_CHECKING
 
 from torch.distributed import TCPStore
 
-from . import _native
 from ._native import TradewindError
-from ._rank import FAILED
 
 if TYPE_CHECKING:
     from ._rank import Rank
@@ -202,14 +200,10 @@ class Names:
                 why = f"rank 0 of group {self._rank.group} has ended"
                 self._wait_for_the_end()
             if why is not None and not self._rank.done:
-                sys.stderr.write(
-                    f"tradewind: {why}, and torch's names are of its former one: this process ends, and the ranks of "
-                    "the group meet again in new ones\n"
+                self._rank._begin_anew(
+                    f"{why}, and torch's names are of its former one: this process ends, and the ranks of the group "
+                    "meet again in new ones"
                 )
-                _native.Rank.flush()
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(FAILED)
 
     def _wait_for_the_end(self) -> None:
         deadline = time.monotonic() + _END_SECONDS

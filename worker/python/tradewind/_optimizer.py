@@ -69,7 +69,7 @@ class Optimizer(torch.optim.Optimizer):
             )
             self._replica.fresh()
         except GroupBroken as error:
-            rank._reform(str(error))
+            rank._reform(str(error), len(batches))
             return
         rank._used(batches)
         rank._took(stepped)

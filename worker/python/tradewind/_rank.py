@@ -481,10 +481,28 @@ class Rank:
         if not self._native.again(reason):
             self._end, self._left = "left", True
 
-    def _reform(self, reason: str) -> None:
-        """This incarnation of the group is over: enters the next one."""
+    def _reform(self, reason: str, of_step: int) -> None:
+        """This incarnation of the group is over: enters the next one.
+
+        Args:
+            of_step: Batches of the step that is given up. What the script has taken besides is dealt again, to
+                anybody, and it would train on it all the same.
+        """
+        if len(self._handed) > of_step:
+            self._begin_anew(
+                f"{reason}: the group forms again, and this script has taken a batch ahead of its step, which is dealt "
+                "again: this process ends, and a new one takes its place"
+            )
         self._break_off(reason)
         self._form()
+
+    def _begin_anew(self, why: str) -> NoReturn:
+        """Ends this process; the launcher starts the script again."""
+        sys.stderr.write(f"tradewind: {why}\n")
+        self._native.flush()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(FAILED)
 
     def _took(self, stepped: _native.Stepped) -> None:
         """An exchange, or entering, has come to this."""
@@ -493,18 +511,22 @@ class Rank:
             self._end = stepped.end
 
     def _leave(self) -> None:
-        """Leaves, once, when there is nothing more to do."""
-        if self._left or not self._entered:
-            return
-        self._left = True
-        self._keeper.write()
-        try:
-            self._native.leave(self._take_loss())
-        except GroupBroken:
-            # Whoever hears it knows that the rank has ended.
-            pass
-        if self._native.alone:
-            self._evaluations.due()
+        """Leaves, once, when there is nothing more to do. Where the group has formed again meanwhile, it enters once
+        more: there may be something to do again.
+        """
+        while self._entered and self.done and not self._left:
+            self._keeper.write()
+            try:
+                self._native.leave(self._take_loss())
+            except GroupBroken as error:
+                if self._end != "left":
+                    self._end = None
+                    self._reform(str(error), len(self._handed))
+                    continue
+                # Whoever hears it knows that the rank has ended.
+            self._left = True
+            if self._native.alone:
+                self._evaluations.due()
 
     def _take_loss(self) -> float:
         """The mean loss of the last step, now that the next one is there; NaN if the script has not said."""
