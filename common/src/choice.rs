@@ -52,6 +52,13 @@ pub enum Kind {
         /// The most of each.
         max: u64,
     },
+    /// Numbers, any number of them.
+    Numbers {
+        /// The least of each.
+        min: f64,
+        /// The most of each.
+        max: f64,
+    },
     /// True or false.
     Flag,
     /// One of these words.
@@ -72,6 +79,8 @@ pub enum Setting {
     Word(String),
     /// Of [`Kind::Counts`].
     Counts(Vec<u64>),
+    /// Of [`Kind::Numbers`].
+    Numbers(Vec<f64>),
 }
 
 /// More than anybody counts to.
@@ -86,6 +95,7 @@ impl Field {
             Kind::Flag => self.default.parse().ok().map(Setting::Flag),
             Kind::Word(_) => Some(Setting::Word(self.default.trim_matches('"').to_owned())),
             Kind::Counts { .. } => (self.default == "[]").then(|| Setting::Counts(Vec::new())),
+            Kind::Numbers { .. } => (self.default == "[]").then(|| Setting::Numbers(Vec::new())),
         };
         read.expect("defaults are of their kind")
     }
@@ -100,12 +110,16 @@ impl Kind {
             (Self::Counts { min, max }, Setting::Counts(list)) => {
                 list.iter().all(|n| (min..=max).contains(n))
             }
+            (Self::Numbers { min, max }, Setting::Numbers(list)) => {
+                list.iter().all(|x| (min..=max).contains(x))
+            }
             (Self::Flag, Setting::Flag(_)) => true,
             (Self::Word(words), Setting::Word(word)) => words.contains(&word.as_str()),
             (
                 Self::Number { .. }
                 | Self::Count { .. }
                 | Self::Counts { .. }
+                | Self::Numbers { .. }
                 | Self::Flag
                 | Self::Word(_),
                 _,
@@ -120,6 +134,7 @@ impl fmt::Display for Kind {
             Self::Number { min, max } => write!(f, "{min} to {max}"),
             Self::Count { min, max } => write!(f, "a whole number, {min} to {max}"),
             Self::Counts { min, max } => write!(f, "a list of whole numbers, {min} to {max}"),
+            Self::Numbers { min, max } => write!(f, "a list of numbers, {min} to {max}"),
             Self::Flag => f.write_str("true or false"),
             Self::Word(words) => write!(f, "one of {}", words.join(", ")),
         }
@@ -134,6 +149,7 @@ impl fmt::Display for Setting {
             Self::Number(number) => number.fmt(f),
             Self::Word(word) => word.fmt(f),
             Self::Counts(list) => write!(f, "{list:?}"),
+            Self::Numbers(list) => write!(f, "{list:?}"),
         }
     }
 }
@@ -172,6 +188,9 @@ of! {
     u64: count => Setting::Count(*count), Setting::Count(count) => Some(count);
     bool: flag => Setting::Flag(*flag), Setting::Flag(flag) => Some(flag);
     Vec<u64>: list => Setting::Counts(list.clone()), Setting::Counts(list) => Some(list);
+    Vec<f64>: list => Setting::Numbers(list.clone()),
+        Setting::Numbers(list) => Some(list),
+        Setting::Counts(list) => Some(list.into_iter().map(|count| count as f64).collect());
 }
 
 /// A key whose value cannot be.

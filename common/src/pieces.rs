@@ -50,6 +50,8 @@ pub struct Cut {
     /// implementations have it: a bias begins at length 0.
     pub exempt: DecayExempt,
     /// Whether each tensor is treated by itself.
+    pub by_part: bool,
+    /// Whether its step follows from norms of all of it.
     pub layerwise: bool,
 }
 
@@ -58,6 +60,7 @@ impl Cut {
     pub fn of(spec: &RunSpec) -> Self {
         Self {
             exempt: spec.decay_exempt,
+            by_part: spec.optimizer.capabilities().by_part(),
             layerwise: spec.optimizer.capabilities().layerwise(),
         }
     }
@@ -87,9 +90,8 @@ impl Cut {
                     tensor: whole.clone(),
                 },
             };
-            let alike = |last: &Piece| {
-                (last.decays, &last.norms) == (decays, &norms) && norms == Source::Nowhere
-            };
+            let alone = self.by_part && decays;
+            let alike = |last: &Piece| !alone && last.decays == decays;
             let elements = part.start - start..part.end - start;
             match pieces.last_mut() {
                 Some(last) if alike(last) => last.elements.end = elements.end,
@@ -163,7 +165,7 @@ mod tests {
         );
         let vectors = Cut {
             exempt: DecayExempt::Vectors,
-            layerwise: false,
+            ..none
         };
         // The scalar and the bias beside it are one piece; the matrix lies in two blocks.
         assert_eq!(
@@ -191,10 +193,11 @@ mod tests {
         );
         let lengths: Vec<_> = layout.blocks.iter().map(|b| b.elements.len()).collect();
         assert_eq!(lengths, [6, 7, 7]);
-        let of = |exempt| {
+        let of = |exempt, layerwise| {
             let cut = Cut {
                 exempt,
-                layerwise: true,
+                by_part: true,
+                layerwise,
             };
             let pieces = |block| {
                 let pieces = cut.pieces(&layout, block).into_iter();
@@ -215,8 +218,14 @@ mod tests {
                 ],
             ]
         };
-        assert_eq!(of(DecayExempt::None), want(here.clone()));
-        assert_eq!(of(DecayExempt::Vectors), want(nowhere));
+        assert_eq!(of(DecayExempt::None, true), want(here.clone()));
+        assert_eq!(of(DecayExempt::Vectors, true), want(nowhere.clone()));
+        // Without norms, the parts are the same.
+        let cut = want(here.clone()).into_iter().map(|pieces| {
+            let pieces = pieces.into_iter();
+            pieces.map(|(at, _)| (at, nowhere.clone())).collect()
+        });
+        assert_eq!(of(DecayExempt::None, false), cut.collect::<Vec<Vec<_>>>());
     }
 
     #[test]

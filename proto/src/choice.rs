@@ -20,6 +20,7 @@ pub(crate) fn settings_to_wire<'a>(
             Setting::Flag(flag) => Value::Flag(flag),
             Setting::Word(word) => Value::Word(word),
             Setting::Counts(values) => Value::Counts(v1::Counts { values }),
+            Setting::Numbers(values) => Value::Numbers(v1::Numbers { values }),
         });
         (field.key.to_owned(), v1::Setting { value })
     })
@@ -44,6 +45,7 @@ fn settings_from_wire(
                 Value::Flag(flag) => Setting::Flag(flag),
                 Value::Word(word) => Setting::Word(word),
                 Value::Counts(v1::Counts { values }) => Setting::Counts(values),
+                Value::Numbers(v1::Numbers { values }) => Setting::Numbers(values),
             },
         )
     });
@@ -124,6 +126,7 @@ mod tests {
                     Setting::Flag(_) => Setting::Flag(true),
                     Setting::Word(word) => Setting::Word(word),
                     Setting::Counts(_) => Setting::Counts(vec![3, 9]),
+                    Setting::Numbers(_) => Setting::Numbers(vec![0.25, 3.0]),
                 }
             });
             let settings: Vec<Setting> = settings.collect();

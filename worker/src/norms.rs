@@ -109,6 +109,7 @@ mod tests {
             layout.slice(Rank(0), 1),
             Cut {
                 exempt: DecayExempt::None,
+                by_part: true,
                 layerwise: true,
             },
         );

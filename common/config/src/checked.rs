@@ -175,7 +175,7 @@ impl Config {
             policies: self.policies,
             optimizer: self.optimizer.spec,
             decay_exempt: self.optimizer.decay_exempt,
-            schedule: self.optimizer.schedule.clone(),
+            schedule: self.optimizer.schedule_of(epoch_samples),
             samples: self.train.samples,
             epoch_samples,
             batch: self.train.batch,

@@ -27,6 +27,7 @@ fn setting(values: &Values<'_>, field: &Field) -> Setting {
         Kind::Number { .. } => Setting::Number(values.float(field.key)),
         Kind::Count { .. } => Setting::Count(values.int(field.key).unsigned_abs()),
         Kind::Counts { .. } => Setting::Counts(values.counts(field.key)),
+        Kind::Numbers { .. } => Setting::Numbers(values.floats(field.key).to_vec()),
         Kind::Flag => Setting::Flag(values.flag(field.key)),
         Kind::Word(_) => Setting::Word(values.text(field.key).to_owned()),
     }

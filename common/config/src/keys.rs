@@ -85,6 +85,7 @@ pub(super) fn kind_of(field: &Field) -> Kind {
             min: whole(min),
             max: whole(max),
         },
+        choice::Kind::Numbers { min, max } => Kind::FloatsOrNone { min, max },
         choice::Kind::Flag => Bool,
         choice::Kind::Word(words) => Choice(words),
     }

@@ -3,7 +3,7 @@
 use super::{Values, choice, schedule};
 use tradewind_common::choice::Unfit;
 use tradewind_common::optimizer::fields::{MOMENTUM, WEIGHT_DECAY};
-use tradewind_common::schedule::Schedule;
+use tradewind_common::schedule::{Schedule, Unit};
 use tradewind_common::spec::{DecayExempt, OptimizerSpec};
 
 /// How gradients are applied.
@@ -13,11 +13,25 @@ pub struct Optimizer {
     pub spec: OptimizerSpec,
     /// Which tensors weight decay spares.
     pub decay_exempt: DecayExempt,
-    /// The learning rate.
+    /// The learning rate; its warm-up is 0 where it is counted in epochs.
     pub schedule: Schedule,
+    /// Length of the warm-up in epochs, if that is not 0.
+    pub warmup_epochs: f64,
 }
 
+/// The key of [`Optimizer::warmup_epochs`].
+pub(super) const WARMUP_EPOCHS: &str = "schedule.warmup_epochs";
+
 impl Optimizer {
+    /// The learning rate where an epoch has so many samples.
+    pub(super) fn schedule_of(&self, epoch_samples: u64) -> Schedule {
+        let mut schedule = self.schedule.clone();
+        if self.warmup_epochs > 0.0 {
+            schedule.warmup = (self.warmup_epochs * epoch_samples as f64).round() as u64;
+        }
+        schedule
+    }
+
     /// What servers would refuse.
     pub(super) fn unfit(&self, values: &Values<'_>) -> Option<Unfit> {
         // What such a name needs is told of the name.
@@ -53,9 +67,32 @@ pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> 
             );
         }
     }
+    let schedule = schedule::read(values);
+    let warmup_epochs = values.float(WARMUP_EPOCHS);
+    if warmup_epochs > 0.0 {
+        if schedule.unit != Unit::Samples {
+            wrong(
+                WARMUP_EPOCHS,
+                "needs schedule.unit = \"samples\"; schedule.warmup_updates counts updates".into(),
+            );
+        }
+        if schedule.warmup > 0 {
+            wrong(
+                WARMUP_EPOCHS,
+                "stands beside another length of the warm-up: give one of them".into(),
+            );
+        }
+        if values.text("local.algorithm") != "none" {
+            wrong(
+                WARMUP_EPOCHS,
+                "excludes local.algorithm: schedule.warmup_samples counts for it".into(),
+            );
+        }
+    }
     Optimizer {
         spec,
         decay_exempt: choice::read(values, "optimizer.decay_exempt"),
-        schedule: schedule::read(values),
+        schedule,
+        warmup_epochs,
     }
 }

@@ -43,6 +43,13 @@ impl Values<'_> {
         self.ints(key).iter().map(|n| n.unsigned_abs()).collect()
     }
 
+    pub(super) fn floats(&self, key: &str) -> &[f64] {
+        let Value::Floats(list) = self.get(key) else {
+            unreachable!("{key} was read as a list of numbers")
+        };
+        list
+    }
+
     pub(super) fn pairs(&self, key: &str) -> &[[i64; 2]] {
         let Value::Pairs(list) = self.get(key) else {
             unreachable!("{key} was read as a list of pairs")

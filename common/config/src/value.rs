@@ -46,6 +46,13 @@ pub enum Kind {
         /// The most of each.
         max: i64,
     },
+    /// A list of numbers that may be empty.
+    FloatsOrNone {
+        /// The least of each.
+        min: f64,
+        /// The most of each.
+        max: f64,
+    },
     /// A list of pairs of integers that may be empty.
     Pairs {
         /// The least of the first and of the second.
@@ -74,6 +81,8 @@ pub enum Value {
     Text(String),
     /// A list of integers.
     Ints(Vec<i64>),
+    /// A list of numbers.
+    Floats(Vec<f64>),
     /// A list of pairs of integers.
     Pairs(Vec<[i64; 2]>),
     /// A list of texts.
@@ -99,6 +108,9 @@ impl fmt::Display for Kind {
             Self::IntsOrNone { min, max } => {
                 let (min, max) = (Bound(*min), Bound(*max));
                 write!(f, "list of integers, {min} to {max}, may be empty")
+            }
+            Self::FloatsOrNone { min, max } => {
+                write!(f, "list of numbers, {min} to {max}, may be empty")
             }
             Self::Pairs { min, max } => {
                 let bounds = |at: usize| format!("{} to {}", Bound(min[at]), Bound(max[at]));
@@ -157,22 +169,23 @@ impl Kind {
                 Err(found())
             }
         };
+        let float = |toml: &Toml, min: f64, max: f64| {
+            let number = toml.as_float();
+            let number = number.or_else(|| toml.as_integer().map(|n| n as f64));
+            let number = number.filter(|number| (min..=max).contains(number));
+            number.ok_or_else(found)
+        };
         match self {
             Self::Int { min, max } => Ok(Value::Int(in_range(
                 toml.as_integer().ok_or_else(found)?,
                 min,
                 max,
             )?)),
-            Self::Float { min, max } => {
-                let number = toml
-                    .as_float()
-                    .or_else(|| toml.as_integer().map(|n| n as f64));
-                let number = number.ok_or_else(found)?;
-                if number >= min && number <= max {
-                    Ok(Value::Float(number))
-                } else {
-                    Err(found())
-                }
+            Self::Float { min, max } => Ok(Value::Float(float(toml, min, max)?)),
+            Self::FloatsOrNone { min, max } => {
+                let list = toml.as_array().ok_or_else(found)?;
+                let floats = list.iter().map(|number| float(number, min, max));
+                Ok(Value::Floats(floats.collect::<Result<_, _>>()?))
             }
             Self::Bool => toml.as_bool().map(Value::Bool).ok_or_else(found),
             Self::Text | Self::Path => toml
@@ -268,6 +281,9 @@ impl Kind {
                 let (min, max) = (Bound(min), Bound(max));
                 format!("a list of integers from {min} to {max}, or []")
             }
+            Self::FloatsOrNone { min, max } => {
+                format!("a list of numbers from {min} to {max}, or []")
+            }
             Self::Pairs { min, max } => {
                 let bounds = |at: usize| format!("{} to {}", Bound(min[at]), Bound(max[at]));
                 let (first, second) = (bounds(0), bounds(1));
@@ -316,6 +332,7 @@ impl fmt::Display for Value {
             Self::Bool(b) => write!(f, "{b}"),
             Self::Text(text) => f.write_str(&quoted(text)),
             Self::Ints(list) => write!(f, "{list:?}"),
+            Self::Floats(list) => write!(f, "{list:?}"),
             Self::Pairs(list) => write!(f, "{list:?}"),
             Self::Texts(list) => {
                 write!(

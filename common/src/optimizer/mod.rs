@@ -6,6 +6,7 @@ mod adamw;
 mod delayed_nesterov;
 mod elastic;
 pub mod fields;
+mod lamb;
 mod larc;
 mod lars;
 mod lion;
@@ -17,6 +18,7 @@ pub use adam::Adam;
 pub use adamw::AdamW;
 pub use delayed_nesterov::DelayedNesterov;
 pub use elastic::Elastic;
+pub use lamb::Lamb;
 pub use larc::Larc;
 pub use lars::Lars;
 pub use lion::Lion;
@@ -34,6 +36,7 @@ choices! {
         Adam,
         AdamW,
         Lion,
+        Lamb,
         Lars,
         Larc,
         DelayedNesterov,
@@ -62,6 +65,11 @@ pub trait Ask {
     /// Whether the step of a tensor follows from the lengths of all of it and of its gradient.
     fn layerwise(&self) -> bool {
         false
+    }
+
+    /// Whether each tensor is treated by itself, or each part of one that lies in a block.
+    fn by_part(&self) -> bool {
+        self.layerwise()
     }
 
     /// Momentum μ of updates Δ ← μ Δ + what the gradient adds, as long as the rate is the same; `None`

@@ -104,6 +104,7 @@ mod tests {
 
     const LAYERWISE: Cut = Cut {
         exempt: DecayExempt::None,
+        by_part: true,
         layerwise: true,
     };
 
@@ -164,6 +165,7 @@ mod tests {
 
         let spared = Cut {
             exempt: DecayExempt::Vectors,
+            by_part: true,
             layerwise: true,
         };
         assert!(Spanning::new(spared, &layout, &slice).tensors().is_empty());

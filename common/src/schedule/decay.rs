@@ -13,12 +13,15 @@ choices! {
         /// Nothing.
         "constant" ("it stays") is Constant,
         /// It is multiplied by a number at each milestone (He et al. 2016, section 3.4), as
-        /// `torch.optim.lr_scheduler.MultiStepLR`.
-        "step" ("it is multiplied by `schedule.gamma` at each of `schedule.milestones`") is Step {
+        /// `torch.optim.lr_scheduler.MultiStepLR`; by another one at each if there are such.
+        "step" ("it is multiplied by `schedule.gamma`, or by its own one of `schedule.factors`, at each of `schedule.milestones`") is Step {
             /// Counted from the beginning of the run; at most [`MILESTONES_MAX`], increasing.
             milestones: Vec<u64> = MILESTONES,
             /// γ, in `0..=1`.
             gamma: f64 = GAMMA,
+            /// Of each milestone in the place of γ, in `0..=1`; none, or as many.
+            #[serde(default, skip_serializing_if = "Vec::is_empty")]
+            factors: Vec<f64> = FACTORS,
         },
         /// floor + (1 − floor)(1 − x)^power, x going from 0 at the end of the warm-up to 1 at the end
         /// of the decay (You et al. 2017, section 5, with power 2 and floor 0).
@@ -48,7 +51,14 @@ const GAMMA: Field = Field {
     key: "schedule.gamma",
     kind: Kind::Number { min: 0.0, max: 1.0 },
     default: "0.1",
-    meaning: "Factor that the learning rate is multiplied by at each milestone.",
+    meaning: "Factor that the learning rate is multiplied by at each milestone, unless `schedule.factors` has one for each.",
+};
+
+const FACTORS: Field = Field {
+    key: "schedule.factors",
+    kind: Kind::Numbers { min: 0.0, max: 1.0 },
+    default: "[]",
+    meaning: "Factors that the learning rate is multiplied by, one for each of `schedule.milestones`: with `[0.25, 0.5]` it is a quarter after the first and an eighth after the second. Empty: `schedule.gamma` at each.",
 };
 
 const POWER: Field = Field {
@@ -77,9 +87,16 @@ impl Decay {
     pub(super) fn factor(&self, at: u64, done: f64) -> f64 {
         match self {
             Self::Constant => 1.0,
-            Self::Step { milestones, gamma } => {
+            Self::Step {
+                milestones,
+                gamma,
+                factors,
+            } => {
                 let passed = milestones.partition_point(|milestone| *milestone <= at);
-                gamma.powi(passed as i32)
+                match factors.get(..passed) {
+                    Some(factors) if !factors.is_empty() => factors.iter().product(),
+                    _ => gamma.powi(passed as i32),
+                }
             }
             Self::Cosine { floor } => {
                 let cosine = 0.5 * (1.0 + (std::f64::consts::PI * done).cos());
@@ -101,7 +118,11 @@ impl Decay {
     pub(super) fn check(&self) -> Result<(), Unfit> {
         match self {
             Self::Constant | Self::Cosine { .. } => Ok(()),
-            Self::Step { milestones, .. } => {
+            Self::Step {
+                milestones,
+                factors,
+                ..
+            } => {
                 fit(
                     !milestones.is_empty(),
                     MILESTONES.key,
@@ -110,7 +131,14 @@ impl Decay {
                 let few = milestones.len() <= MILESTONES_MAX;
                 fit(few, MILESTONES.key, "are more than 1000")?;
                 let increasing = milestones.is_sorted_by(|a, b| a < b);
-                fit(increasing, MILESTONES.key, "do not increase")
+                fit(increasing, MILESTONES.key, "do not increase")?;
+                let problem = format!(
+                    "has {} numbers, and schedule.milestones has {}",
+                    factors.len(),
+                    milestones.len()
+                );
+                let one_each = factors.is_empty() || factors.len() == milestones.len();
+                fit(one_each, FACTORS.key, &problem)
             }
             Self::Polynomial { power, .. } => {
                 let problem =

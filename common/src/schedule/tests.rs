@@ -33,6 +33,12 @@ fn closed_forms() {
     let step = Decay::Step {
         milestones: vec![150, 600, 601],
         gamma: 0.1,
+        factors: vec![],
+    };
+    let factors = Decay::Step {
+        milestones: vec![150, 600],
+        gamma: 0.1,
+        factors: vec![0.25, 0.5],
     };
     let cosine = Decay::Cosine { floor: 0.1 };
     let line = Decay::Polynomial {
@@ -52,6 +58,10 @@ fn closed_forms() {
         (&step, 600, 0.02),
         (&step, 601, 0.002),
         (&step, 9999, 0.002),
+        (&factors, 149, 2.0),
+        (&factors, 150, 0.5),
+        (&factors, 600, 0.25),
+        (&factors, 9999, 0.25),
         (&cosine, 100, 2.0),
         (&cosine, 600, 2.0 * 0.55),
         (&cosine, 1100, 0.2),
@@ -125,6 +135,12 @@ fn what_cannot_be_followed_is_named() {
     let step = |milestones: &[u64], gamma| Decay::Step {
         milestones: milestones.to_vec(),
         gamma,
+        factors: vec![],
+    };
+    let factors = |factors: &[f64]| Decay::Step {
+        milestones: vec![5, 6],
+        gamma: 0.1,
+        factors: factors.to_vec(),
     };
     let polynomial = |power, floor| Decay::Polynomial { power, floor };
     check(&|s| s.learning_rate = f64::NAN, "learning_rate is NaN");
@@ -137,6 +153,14 @@ fn what_cannot_be_followed_is_named() {
         "schedule.milestones do not increase",
     );
     check(&|s| s.decay = step(&[5], 1.5), "schedule.gamma is 1.5");
+    check(
+        &|s| s.decay = factors(&[0.5]),
+        "schedule.factors has 1 numbers, and schedule.milestones has 2",
+    );
+    check(
+        &|s| s.decay = factors(&[0.5, 1.5]),
+        "schedule.factors is [0.5, 1.5], which is not a list of numbers, 0 to 1",
+    );
     check(
         &|s| s.decay = polynomial(0.0, 0.0),
         "schedule.power is no power",
@@ -186,6 +210,7 @@ fn records_keep_their_form() {
         decay: Decay::Step {
             milestones: vec![4, 5],
             gamma: 0.25,
+            factors: vec![],
         },
         scaling: Scaling::Sqrt { reference: 64 },
     };

@@ -22,7 +22,7 @@ pub struct Choice {
 /// The value of a field.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Setting {
-    #[prost(oneof = "setting::Value", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "setting::Value", tags = "1, 2, 3, 4, 5, 6")]
     pub value: ::core::option::Option<setting::Value>,
 }
 /// Nested message and enum types in `Setting`.
@@ -39,12 +39,19 @@ pub mod setting {
         Word(::prost::alloc::string::String),
         #[prost(message, tag = "5")]
         Counts(super::Counts),
+        #[prost(message, tag = "6")]
+        Numbers(super::Numbers),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Counts {
     #[prost(uint64, repeated, tag = "1")]
     pub values: ::prost::alloc::vec::Vec<u64>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Numbers {
+    #[prost(double, repeated, tag = "1")]
+    pub values: ::prost::alloc::vec::Vec<f64>,
 }
 /// Learning rate as a function of what has been applied.
 #[derive(Clone, PartialEq, ::prost::Message)]

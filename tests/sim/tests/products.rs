@@ -16,7 +16,7 @@ use tradewind_sim::seeds::all_hold;
 use tradewind_sim::{Scenario, World};
 
 /// Seeds, which all pairs take in turn.
-const SEEDS: u64 = 180 * MIXES;
+const SEEDS: u64 = 200 * MIXES;
 
 /// A policy, on top of a consistency.
 type With = fn(Scenario) -> Scenario;

@@ -4,7 +4,7 @@ use tradewind_common::schedule::{Decay, Scaling, Unit, WARMUP_SAMPLES, WARMUP_UP
 use tradewind_common::spec::{DecayExempt, OptimizerSpec};
 
 use crate::local::{Algorithm, Inner};
-use crate::optimizer::OUTER_NESTEROV;
+use crate::optimizer::{OUTER_NESTEROV, WARMUP_EPOCHS};
 
 use super::{Key, Section, chooser, fields, float, int, key, of_field};
 use crate::value::Kind::Bool;
@@ -123,6 +123,12 @@ floor = 0.1
             ),
             of_field(&WARMUP_SAMPLES),
             of_field(&WARMUP_UPDATES),
+            key(
+                WARMUP_EPOCHS,
+                float(0.0, 1e6),
+                Some("0.0"),
+                "Length of the warm-up in epochs of the training data, in the place of `schedule.warmup_samples`; may be a fraction. Only for `schedule.unit = \"samples\"` and without `local.algorithm`.",
+            ),
             ],
             fields::<Unit>(),
             vec![

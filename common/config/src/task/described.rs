@@ -61,6 +61,10 @@ enum KindIs {
         min: i64,
         max: i64,
     },
+    FloatsOrNone {
+        min: f64,
+        max: f64,
+    },
     Pairs {
         min: [i64; 2],
         max: [i64; 2],
@@ -83,6 +87,7 @@ impl From<Kind> for KindIs {
             },
             Kind::Ints { min, max, length } => Self::Ints { min, max, length },
             Kind::IntsOrNone { min, max } => Self::IntsOrNone { min, max },
+            Kind::FloatsOrNone { min, max } => Self::FloatsOrNone { min, max },
             Kind::Pairs { min, max } => Self::Pairs { min, max },
             Kind::Texts => Self::Texts,
             Kind::TextsOrNone => Self::TextsOrNone,
@@ -105,6 +110,7 @@ impl From<KindIs> for Kind {
             }
             KindIs::Ints { min, max, length } => Self::Ints { min, max, length },
             KindIs::IntsOrNone { min, max } => Self::IntsOrNone { min, max },
+            KindIs::FloatsOrNone { min, max } => Self::FloatsOrNone { min, max },
             KindIs::Pairs { min, max } => Self::Pairs { min, max },
             KindIs::Texts => Self::Texts,
             KindIs::TextsOrNone => Self::TextsOrNone,

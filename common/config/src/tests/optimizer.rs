@@ -25,6 +25,22 @@ fn schedules() {
             decay: Decay::Step {
                 milestones: vec![30, 60],
                 gamma: 0.5,
+                factors: vec![],
+            },
+            ..plain.clone()
+        },
+    );
+    check(
+        &[
+            "schedule.decay=step",
+            "schedule.milestones=[30, 60]",
+            "schedule.factors=[0.25, 1]",
+        ],
+        Schedule {
+            decay: Decay::Step {
+                milestones: vec![30, 60],
+                gamma: 0.1,
+                factors: vec![0.25, 1.0],
             },
             ..plain.clone()
         },
@@ -54,6 +70,21 @@ fn schedules() {
         let text = read(overrides).unwrap_err().to_string();
         assert!(text.contains(want), "{text}");
     };
+    refused(
+        &["schedule.warmup_epochs=1", "schedule.warmup_samples=1"],
+        "schedule.warmup_epochs = 1.0 stands beside another length of the warm-up: give one of them",
+    );
+    refused(
+        &[
+            "schedule.warmup_epochs=1",
+            "schedule.unit=updates",
+            "schedule.end_updates=9",
+        ],
+        "schedule.warmup_epochs = 1.0 needs schedule.unit = \"samples\"",
+    );
+    let epochs = parse(GOOD, &["schedule.warmup_epochs=0.25"]).unwrap();
+    let warmup = |epoch_samples| epochs.spec(Vec::new(), epoch_samples).schedule.warmup;
+    assert_eq!((warmup(1000), warmup(6)), (250, 2));
     refused(
         &["schedule.decay=step"],
         "schedule.milestones = [] is empty, and schedule.decay = \"step\" needs one",

@@ -5,6 +5,7 @@ mod adam;
 mod adamw;
 mod delayed_nesterov;
 mod elastic;
+mod lamb;
 mod larc;
 mod lars;
 mod lion;
@@ -107,6 +108,7 @@ pub fn from_spec(spec: OptimizerSpec) -> Box<dyn Optimizer> {
         OptimizerSpec::Adam(adam) => Box::new(adam),
         OptimizerSpec::AdamW(adamw) => Box::new(adamw),
         OptimizerSpec::Lion(lion) => Box::new(lion),
+        OptimizerSpec::Lamb(lamb) => Box::new(lamb),
         OptimizerSpec::Lars(lars) => Box::new(lars),
         OptimizerSpec::Larc(larc) => Box::new(larc),
         OptimizerSpec::DelayedNesterov(delayed) => Box::new(delayed),

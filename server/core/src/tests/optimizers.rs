@@ -126,6 +126,7 @@ fn the_rate_follows_what_the_best_informed_group_knows() {
         decay: Decay::Step {
             milestones: milestones.to_vec(),
             gamma: 0.5,
+            factors: vec![],
         },
         ..plain.clone()
     };

@@ -10,7 +10,7 @@ use tradewind_common::{Layout, TensorKind};
 
 use super::block::Record;
 use super::history::Step;
-use super::optimizer::{At, proportional, step};
+use super::optimizer::{At, proportional, ratio, step};
 use super::rate::{rate, scaling};
 use super::terms::Terms;
 
@@ -160,13 +160,24 @@ impl Record {
                 number: now.version,
                 decays: part.decays,
                 norms,
+                ratio: 1.0,
             };
-            for index in here.clone() {
-                let mut kept = [0.0; 2];
-                for (kept, slot) in kept.iter_mut().zip(&now.slots) {
-                    *kept = slot[index];
-                }
-                let g = if unclear { f64::NAN } else { gradient[index] };
+            let before: Vec<_> = here
+                .clone()
+                .map(|index| {
+                    let mut kept = [0.0; 2];
+                    for (kept, slot) in kept.iter_mut().zip(&now.slots) {
+                        *kept = slot[index];
+                    }
+                    let g = if unclear { f64::NAN } else { gradient[index] };
+                    (now.values[index], kept, g)
+                })
+                .collect();
+            let at = At {
+                ratio: ratio(terms.optimizer, at, &before),
+                ..at
+            };
+            for (index, (_, mut kept, g)) in here.clone().zip(before) {
                 step(terms.optimizer, at, &mut now.values[index], &mut kept, g);
                 for (kept, slot) in kept.iter().zip(&mut now.slots) {
                     slot[index] = *kept;

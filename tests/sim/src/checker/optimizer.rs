@@ -1,6 +1,6 @@
 //! What optimizers make of a gradient, value by value and in f64, each from its paper.
 
-use tradewind_common::optimizer::{Adam, AdamW, DelayedNesterov, Elastic, Larc, Lars, Sgd};
+use tradewind_common::optimizer::{Adam, AdamW, DelayedNesterov, Elastic, Lamb, Larc, Lars, Sgd};
 use tradewind_common::pieces::Norms;
 use tradewind_common::spec::OptimizerSpec;
 
@@ -18,6 +18,8 @@ pub(super) struct At {
     pub(super) decays: bool,
     /// Of the tensor, where the step follows from them.
     pub(super) norms: Option<Norms>,
+    /// What the step of a part of a tensor is multiplied by, because of its length.
+    pub(super) ratio: f64,
 }
 
 /// How many numbers an optimizer keeps for each value.
@@ -26,7 +28,10 @@ pub(super) fn keeps(optimizer: OptimizerSpec) -> usize {
         OptimizerSpec::Sgd(Sgd { momentum, .. })
         | OptimizerSpec::Lars(Lars { momentum, .. })
         | OptimizerSpec::Larc(Larc { momentum, .. }) => usize::from(momentum > 0.0),
-        OptimizerSpec::Adam(_) | OptimizerSpec::AdamW(_) | OptimizerSpec::DelayedNesterov(_) => 2,
+        OptimizerSpec::Adam(_)
+        | OptimizerSpec::AdamW(_)
+        | OptimizerSpec::Lamb(_)
+        | OptimizerSpec::DelayedNesterov(_) => 2,
         OptimizerSpec::Lion(_) => 1,
         OptimizerSpec::Elastic(Elastic {}) => 0,
     }
@@ -94,6 +99,10 @@ pub(super) fn step(optimizer: OptimizerSpec, at: At, x: &mut f64, kept: &mut [f6
             *x -= at.weight * at.rate * (sign + lambda(lion.weight_decay) * *x);
             *first = lion.beta2 * *first + (1.0 - lion.beta2) * at.weight * g;
         }
+        OptimizerSpec::Lamb(lamb) => {
+            let direction = lamb_direction(lamb, at, *x, (first, second), g);
+            *x -= at.weight * at.rate * at.ratio * direction;
+        }
         // You, Gitman and Ginsburg 2017, "Large batch training of convolutional networks",
         // algorithm 1.
         OptimizerSpec::Lars(Lars {
@@ -140,6 +149,34 @@ pub(super) fn step(optimizer: OptimizerSpec, at: At, x: &mut f64, kept: &mut [f6
         // 6 for one worker: what is pushed are its values.
         OptimizerSpec::Elastic(Elastic {}) => *x = (1.0 - at.rate) * *x + at.rate * g,
     }
+}
+
+/// What the steps of a part of a tensor are multiplied by: ‖θ‖ / ‖r‖ of You et al. 2020, "Large batch optimization for
+/// deep learning", algorithm 2, line 9. `part` has each value, what is kept for it, and its gradient.
+pub(super) fn ratio(optimizer: OptimizerSpec, at: At, part: &[(f64, [f64; 2], f64)]) -> f64 {
+    let OptimizerSpec::Lamb(lamb) = optimizer else {
+        return 1.0;
+    };
+    if !at.decays {
+        return 1.0;
+    }
+    let (mut values, mut directions) = (0.0, 0.0);
+    for (x, kept, g) in part {
+        let [mut m, mut v] = *kept;
+        let direction = lamb_direction(lamb, at, *x, (&mut m, &mut v), *g);
+        values += x * x;
+        directions += direction * direction;
+    }
+    if values == 0.0 || directions == 0.0 {
+        return 1.0;
+    }
+    f64::sqrt(values / directions)
+}
+
+/// r of LAMB, lines 7 and 8.
+fn lamb_direction(lamb: Lamb, at: At, x: f64, kept: (&mut f64, &mut f64), g: f64) -> f64 {
+    let lambda = if at.decays { lamb.weight_decay } else { 0.0 };
+    adam((lamb.beta1, lamb.beta2, lamb.epsilon), at, kept, g) + lambda * x
 }
 
 /// m̂ / (√v̂ + ε).

@@ -19,11 +19,16 @@ pub(super) fn rate(schedule: &Schedule, seen: Seen, samples: u64, budget: u64) -
         _ if x < warmup => ((x + adds) / warmup).min(1.0),
         Decay::Constant => 1.0,
         // He et al. 2016, "Deep residual learning for image recognition", section 3.4.
-        Decay::Step { milestones, gamma } => {
+        Decay::Step {
+            milestones,
+            gamma,
+            factors,
+        } => {
             let passed = milestones
                 .iter()
-                .filter(|milestone| **milestone as f64 <= x);
-            gamma.powf(passed.count() as f64)
+                .filter(|milestone| **milestone as f64 <= x)
+                .count();
+            (0..passed).fold(1.0, |left, at| left * factors.get(at).unwrap_or(gamma))
         }
         // Loshchilov and Hutter 2017, "SGDR", equation 5.
         Decay::Cosine { floor } => floor + (1.0 - floor) / 2.0 * (1.0 + (PI * z).cos()),

@@ -2,7 +2,7 @@
 
 use rand::Rng;
 use tradewind_common::Compression;
-use tradewind_common::optimizer::{Adam, AdamW, DelayedNesterov, Elastic, Larc, Lars, Sgd};
+use tradewind_common::optimizer::{Adam, AdamW, DelayedNesterov, Elastic, Lamb, Larc, Lars, Sgd};
 use tradewind_common::policy::MomentumSpec;
 use tradewind_common::policy::momentum::Lowered;
 use tradewind_common::schedule::{Decay, Scaling, Schedule, Unit};
@@ -24,7 +24,7 @@ pub const ALPHA: f64 = 0.25;
 /// up to 8, so everything that an optimizer does moves values by far more than f32 rounds: weight
 /// decay is strong, and ε is large enough to count, which also keeps Adam's first steps from hanging
 /// on the sign of a sum that rounding makes.
-pub const OPTIMIZERS: [(OptimizerSpec, f64); 12] = [
+pub const OPTIMIZERS: [(OptimizerSpec, f64); 13] = [
     (sgd(0.0, false, 0.0), 1.0),
     (sgd(MOMENTUM, false, 0.0), 1.0),
     (sgd(0.0, false, 0.25), 0.5),
@@ -49,6 +49,15 @@ pub const OPTIMIZERS: [(OptimizerSpec, f64); 12] = [
             weight_decay: 0.5,
         }),
         0.25,
+    ),
+    (
+        OptimizerSpec::Lamb(Lamb {
+            beta1: 0.75,
+            beta2: 0.875,
+            epsilon: 0.0625,
+            weight_decay: 0.5,
+        }),
+        0.125,
     ),
     (
         OptimizerSpec::Lars(Lars {
@@ -169,6 +178,7 @@ impl Scenario {
                 decay: Decay::Step {
                     milestones: vec![self.samples / 4, self.samples / 2],
                     gamma: 0.5,
+                    factors: vec![0.25, 0.5],
                 },
                 ..samples
             },
