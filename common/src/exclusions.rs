@@ -49,6 +49,8 @@ pub struct OfRanks {
     pub fitted: bool,
     /// The servers' optimizer is given a weight decay.
     pub decays: bool,
+    /// Gradients that are too long are shortened.
+    pub clips: bool,
 }
 
 /// A line of the table of what excludes what: a key, if it is so, and another, if that is there.
@@ -380,6 +382,20 @@ impl Chosen<'_> {
                 other: "local.algorithm".into(),
                 is_there: ranks.local,
                 why: "the steps between exchanges have local.weight_decay",
+            },
+            Exclusion {
+                key: "optimizer.clip_norm",
+                excludes: ranks.clips,
+                other: "exchange.per_bucket".into(),
+                is_there: ranks.per_bucket,
+                why: "how long all of a gradient is, is known when its first buckets have left",
+            },
+            Exclusion {
+                key: "optimizer.clip_norm",
+                excludes: ranks.clips,
+                other: "local.algorithm".into(),
+                is_there: ranks.local,
+                why: "what is pushed is no gradient, whose length would say something",
             },
             Exclusion {
                 key: "local.fitted",

@@ -5,6 +5,7 @@
 //! them; [`model`] says what a model is.
 
 pub mod c10d;
+mod clip;
 pub mod data;
 pub mod device;
 pub mod enter;

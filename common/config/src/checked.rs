@@ -286,6 +286,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
                 .is_some_and(|own| own.algorithm.pushes_values()),
             fitted: values.flag("local.fitted"),
             decays: values.float("optimizer.weight_decay") > 0.0,
+            clips: optimizer.clip_norm.is_some(),
         }),
     };
     let is_script = task.name() == SCRIPT.name;

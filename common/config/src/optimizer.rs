@@ -15,9 +15,14 @@ pub struct Optimizer {
     pub decay_exempt: DecayExempt,
     /// The learning rate; its warm-up is 0 where it is counted in epochs.
     pub schedule: Schedule,
+    /// The largest L2 norm of a group's mean gradient, if there is one.
+    pub clip_norm: Option<f64>,
     /// Length of the warm-up in epochs, if that is not 0.
     pub warmup_epochs: f64,
 }
+
+/// The key of [`Optimizer::clip_norm`].
+pub(super) const CLIP_NORM: &str = "optimizer.clip_norm";
 
 /// The key of [`Optimizer::warmup_epochs`].
 pub(super) const WARMUP_EPOCHS: &str = "schedule.warmup_epochs";
@@ -92,6 +97,7 @@ pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> 
     Optimizer {
         spec,
         decay_exempt: choice::read(values, "optimizer.decay_exempt"),
+        clip_norm: Some(values.float(CLIP_NORM)).filter(|most| *most > 0.0),
         schedule,
         warmup_epochs,
     }

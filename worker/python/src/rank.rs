@@ -284,6 +284,12 @@ impl Rank {
         self.config.exchange.reduce == Reduce::Scatter
     }
 
+    /// The largest norm of the group's mean gradient, if there is one.
+    #[getter]
+    fn clip_norm(&self) -> Option<f64> {
+        self.config.optimizer.clip_norm
+    }
+
     /// What ranks compute on: `auto`, `cpu`, `cuda` or `cuda:N`.
     #[getter]
     fn device(&self) -> String {

@@ -140,6 +140,26 @@ class Tensors(RunCase):
             state = {name: values for name, values in state.items() if "running" not in name}
         return json.dumps(state)
 
+    def test_a_gradient_that_is_too_long_is_shortened(self) -> None:
+        most = 0.1
+        for keys in ({}, SCATTER):
+            with self.subTest(keys=keys):
+                run = self.trained("plain", {**keys, **SMALL, "optimizer.clip_norm": most}, ranks=PAIR, samples=320)
+                net, data = tensor_scripts.MODELS["plain"](), Lines()
+                longer = 0
+                for numbers in zip(*(run.lines(f"batches-{rank}") for rank in PAIR)):
+                    together = [number for batch in numbers for number in batch]
+                    net.zero_grad()
+                    tensor_scripts.loss_of(net, data.x[together], data.y[together]).backward()
+                    longer += torch.nn.utils.clip_grad_norm_(net.parameters(), most) > most
+                    with torch.no_grad():
+                        for parameter in net.parameters():
+                            parameter.copy_(self.sgd(parameter, parameter.grad))
+                self.assertGreater(longer, 10)
+                for rank in PAIR:
+                    for name, want in net.state_dict().items():
+                        torch.testing.assert_close(self.state(run, rank)[name], want, rtol=1e-4, atol=1e-5)
+
     def test_a_parameter_of_f64_is_named(self) -> None:
         self.refused("doubles", "parameter 0.weight is torch.float64: train in torch.float32, ")
 

@@ -83,6 +83,14 @@ class Group:
                 works.append(self._gloo.send([kept[-1]], rank, number))
         return Scattered(received, pieces[self.rank], works, kept)
 
+    def own_square(self, gradient: Tensor) -> float:
+        """The square of the norm of a gradient of which each rank has the mean of what it exchanges. Buffers, which
+        lie behind it, are not in it.
+        """
+        pieces = _pieces(gradient, _within(self._slices[self.rank], (0, gradient.numel())))
+        own = sum(float(torch.linalg.vector_norm(piece, dtype=torch.float64)) ** 2 for piece in pieces)
+        return guard("measuring the gradient", lambda: self.all_reduce_sum([own]))[0]
+
     def average(self, part: Tensor) -> None:
         """Averages over the ranks, in place."""
         guard("averaging buffers", lambda: self.reduce(part).wait())

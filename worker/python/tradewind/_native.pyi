@@ -68,6 +68,7 @@ class Rank:
     alone: bool
     per_bucket: bool
     scatter: bool
+    clip_norm: float | None
     device: str
     tf32: bool
     deterministic: bool

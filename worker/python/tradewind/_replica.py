@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -316,10 +317,26 @@ class Replica:
         self.backwards = 0
         self._averaged = 0
         self._refuse_changes()
+        self._clip()
         if self._left != self.gradient._version:
             self._flat.leave(slice(None))
         self._left = None
         self._flat.left()
+
+    def _clip(self) -> None:
+        """Shortens the group's mean gradient, if that is longer than `optimizer.clip_norm`."""
+        most = self._native.clip_norm
+        if most is None:
+            return
+        group = self._group
+        if group is not None and self._native.scatter:
+            squares = group.own_square(self.gradient[: self._buffer_range.start])
+        else:
+            norms = [torch.linalg.vector_norm(view, dtype=torch.float64) for view in self.gradients]
+            squares = float(torch.stack(norms).square().sum())
+        if squares > most**2 and math.isfinite(squares):
+            with torch.no_grad():
+                self.gradient.mul_(most / math.sqrt(squares))
 
     def _refuse_replaced(self) -> None:
         for (name, parameter), place, address in zip(self.parameters, self._places, self._addresses):

@@ -69,7 +69,7 @@ impl Exchanging for BehindStep {
     }
 
     fn agreed(&mut self, step: &Step, group: &dyn Group, flat: &Flat) -> Result<(), HostError> {
-        self.gradient.agreed(step, group);
+        self.gradient.agreed(step, group)?;
         if let Some(norms) = measured(self.norms.as_ref(), step, group, flat)? {
             self.behind.measured(norms);
         }

@@ -76,7 +76,7 @@ impl Exchanging for BetweenSteps {
     }
 
     fn agreed(&mut self, step: &Step, group: &dyn Group, flat: &Flat) -> Result<(), HostError> {
-        self.gradient.agreed(step, group);
+        self.gradient.agreed(step, group)?;
         if let Some(norms) = measured(self.norms.as_ref(), step, group, flat)? {
             self.between.measured(norms);
         }

@@ -15,6 +15,7 @@ use super::between::BetweenSteps;
 use super::during::DuringBackward;
 use super::local::{InnerSteps, LocalSteps, Outer};
 use super::whole::WholeGradient;
+use crate::clip::Clip;
 use crate::flat::Flat;
 use crate::group::Group;
 use crate::host::{HostError, HostSide, Leaves};
@@ -58,13 +59,13 @@ pub fn build(setup: Setup<'_>, streams: Streams) -> Result<Box<dyn Exchanging>, 
 impl Setup<'_> {
     fn between_steps(self, streams: Streams) -> Result<BetweenSteps, HostError> {
         let (norms, fresh) = (self.norms(), self.host.fresh(self.flat)?);
-        let gradient = self.whole_gradient(Leaves::Reduced)?;
+        let gradient = self.whole_gradient(Leaves::REDUCED)?;
         Ok(BetweenSteps::new(gradient, streams, fresh).with_norms(norms))
     }
 
     fn behind_step(self, streams: Streams) -> Result<BehindStep, HostError> {
         let (host, norms, fresh) = (self.host, self.norms(), self.host.fresh(self.flat)?);
-        let gradient = self.whole_gradient(Leaves::InTurns)?;
+        let gradient = self.whole_gradient(Leaves::IN_TURNS)?;
         Ok(BehindStep::new(host, gradient, norms, streams, fresh))
     }
 
@@ -88,7 +89,7 @@ impl Setup<'_> {
         let (host, heartbeat) = (self.host, self.heartbeat);
         let inner = InnerSteps::new(local, outer, host, self.flat, self.tensors)?;
         let fresh = host.fresh(self.flat)?;
-        let gradient = self.whole_gradient(Leaves::Later)?;
+        let gradient = self.whole_gradient(Leaves::LATER)?;
         let between = BetweenSteps::new(gradient, streams, fresh);
         Ok(LocalSteps::new(between, inner, heartbeat))
     }
@@ -105,14 +106,13 @@ impl Setup<'_> {
 
     fn whole_gradient(self, leaves: Leaves) -> Result<WholeGradient, HostError> {
         let (host, buffers) = (self.host, self.host.buffers(self.flat)?);
-        let path = host.gradient_path(self.group, leaves)?;
+        let clip = self.config.optimizer.clip_norm;
+        let clip = clip.map(|most| Clip::new(most, host.buckets().len()));
+        let later = leaves.later || clip.is_some();
+        let path = host.gradient_path(self.group, Leaves { later, ..leaves })?;
         let scaler = scaler(self.config.compute.precision);
-        Ok(WholeGradient::new(
-            host.plan().parts(),
-            path,
-            buffers,
-            scaler,
-        ))
+        let gradient = WholeGradient::new(host.plan().parts(), path, buffers, scaler);
+        Ok(gradient.with_clip(clip))
     }
 }
 

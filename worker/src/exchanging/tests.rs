@@ -290,3 +290,29 @@ fn a_group_that_is_left_behind_goes_on_further() {
     let want = |pushed| vec![Heard::Pull, Heard::Gradient(5, pushed)];
     each(body, want);
 }
+
+#[test]
+fn a_gradient_that_is_too_long_is_shortened_and_no_other() {
+    for (way, staged) in WAYS[..2].iter().flat_map(|way| [(way, false), (way, true)]) {
+        let shard = FakeShard::new(answer);
+        let runs = shard.run();
+        let overrides = [way, &["optimizer.clip_norm=2"][..]].concat();
+        let mut rank = OneRank::new(&overrides, staged, &runs.address);
+        rank.pull();
+        // Of lengths 4, 2, 1 and 6.
+        for gradient in [2.0, 1.0, 0.5, -3.0] {
+            rank.contribute(gradient);
+        }
+        if *way == WAYS[1] {
+            rank.contribute(f64::NAN);
+        }
+        drop(rank);
+        let pushed = [1.0, 1.0, 0.5, -1.0];
+        let pushes = (5..).zip(pushed);
+        let pushes = pushes.map(|(clock, value)| Heard::Gradient(clock, vec![value; 4]));
+        let want: Vec<_> = std::iter::once(Heard::Pull).chain(pushes).collect();
+        let mut got: Vec<_> = shard.heard().iter().map(heard).collect();
+        got.truncate(want.len());
+        assert_eq!(got, want, "{way:?} {staged}");
+    }
+}

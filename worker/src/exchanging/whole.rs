@@ -18,6 +18,7 @@ use tradewind_common::pieces::Measured;
 use tradewind_common::schedule::Seen;
 
 use super::Replica;
+use crate::clip::Clip;
 use crate::flat::Flat;
 use crate::group::Group;
 use crate::host::buffers::Buffers;
@@ -34,6 +35,8 @@ pub(super) struct WholeGradient {
     buffers: Buffers,
     /// The scale of the loss, where it is scaled.
     scaler: Option<LossScaler>,
+    /// What shortens a gradient, which leaves later then.
+    clip: Option<Clip>,
 }
 
 impl WholeGradient {
@@ -48,7 +51,13 @@ impl WholeGradient {
             path,
             buffers,
             scaler,
+            clip: None,
         }
+    }
+
+    /// The same with gradients that are shortened; its path lets them leave [later](crate::host::Leaves::later).
+    pub(super) fn with_clip(self, clip: Option<Clip>) -> Self {
+        Self { clip, ..self }
     }
 
     pub(super) fn loss_scale(&self) -> Option<f64> {
@@ -90,13 +99,17 @@ impl WholeGradient {
     }
 
     /// The ranks have agreed on a step.
-    pub(super) fn agreed(&mut self, step: &Step, group: &dyn Group) {
+    pub(super) fn agreed(&mut self, step: &Step, group: &dyn Group) -> Result<(), HostError> {
         if let Some(scaler) = &mut self.scaler {
             // All ranks have heard the same.
             scaler.stepped(step.overflowed);
         }
         if let (Some(scale), false) = (step.loss_scale, step.overflowed) {
             self.path.unscale(1.0 / scale, group);
+        }
+        match self.clip {
+            Some(clip) if !step.is_skipped() => self.path.shorten(clip.factor(group)?, group),
+            Some(_) | None => Ok(()),
         }
     }
 

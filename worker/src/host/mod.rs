@@ -54,7 +54,7 @@ pub trait GradientPath {
     /// of `factor`, which is a power of two.
     fn begin(&mut self, factor: f64) -> Result<(), HostError>;
 
-    /// With [`Leaves::Later`]: now, as the group has them.
+    /// With [`Leaves::later`]: now, as the group has them.
     fn leave(&mut self, group: &dyn Group) -> Result<(), HostError>;
 
     /// After a backward, and after the buffers were [taken](Buffers::take): waits until the step is
@@ -64,6 +64,10 @@ pub trait GradientPath {
     /// Multiplies a finite gradient by `factor`, the one that the step began with, unless that has been
     /// done on the way.
     fn unscale(&mut self, factor: f64, group: &dyn Group);
+
+    /// With [`Leaves::later`]: multiplies a finite gradient, which is [unscaled](Self::unscale), by `factor`, and
+    /// lets it leave.
+    fn shorten(&mut self, factor: f64, group: &dyn Group) -> Result<(), HostError>;
 
     /// What the step that was checked pushes. At most once a step, and not for one that is skipped.
     fn push<'a>(&mut self, group: &'a dyn Group, buffers: &'a Buffers) -> Pushed<'a>;
@@ -82,14 +86,29 @@ pub trait BucketPath {
 
 /// When buckets leave the device that the model is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leaves {
+pub struct Leaves {
+    /// Not when they are reduced: [`GradientPath::leave`] or [`GradientPath::shorten`] says when.
+    pub later: bool,
+    /// Gradients that there is memory for, in turn.
+    pub turns: usize,
+}
+
+impl Leaves {
     /// When they are reduced. Their exchange ends before the next backward.
-    Reduced,
-    /// When they are reduced. Their exchange goes on during the next backward, so there is memory for two
-    /// gradients, in turn.
-    InTurns,
-    /// Not as backward leaves them: [`GradientPath::leave`] says when.
-    Later,
+    pub const REDUCED: Self = Self {
+        later: false,
+        turns: 1,
+    };
+    /// When they are reduced. Their exchange goes on during the next backward.
+    pub const IN_TURNS: Self = Self {
+        later: false,
+        turns: 2,
+    };
+    /// Not as backward leaves them. Their exchange ends before the next backward.
+    pub const LATER: Self = Self {
+        later: true,
+        turns: 1,
+    };
 }
 
 /// What is known of a step after its backward.
@@ -177,7 +196,7 @@ impl HostSide {
     /// of its buckets.
     pub fn bucket_path(&self, group: &mut dyn Group) -> Result<Box<dyn BucketPath>, HostError> {
         Ok(match self.staged {
-            true => Box::new(self.stage(group, Leaves::Reduced)?),
+            true => Box::new(self.stage(group, Leaves::REDUCED)?),
             false => Box::new(SharedBuckets::new(group)?),
         })
     }

@@ -52,11 +52,18 @@ impl GradientPath for Shared {
         })
     }
 
-    /// Exactly: the factor is a power of two.
+    /// Exactly where the factor is a power of two.
     fn unscale(&mut self, factor: f64, group: &dyn Group) {
         for gradient in self.gradients(group) {
             let _ = gradient.shallow_clone().g_mul_scalar_(factor);
         }
+    }
+
+    fn shorten(&mut self, factor: f64, group: &dyn Group) -> Result<(), HostError> {
+        if factor != 1.0 {
+            self.unscale(factor, group);
+        }
+        Ok(())
     }
 
     fn push<'a>(&mut self, group: &'a dyn Group, buffers: &'a Buffers) -> Pushed<'a> {

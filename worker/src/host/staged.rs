@@ -66,10 +66,7 @@ impl Staged {
         };
         let report = room(buckets + 1)?;
         let place = |at: usize| report.f_narrow(0, at as i64, 1).map_err(torch("a flag"));
-        let turns = match leaves {
-            Leaves::Reduced | Leaves::Later => 1,
-            Leaves::InTurns => 2,
-        };
+        let turns = leaves.turns;
         let bf16 = up == Compression::Bf16;
         let outgoing = |at: usize| Outgoing::new(plan.own(at), place(at)?, device, bf16, turns);
         let outgoing = (0..buckets).map(outgoing);
@@ -87,9 +84,9 @@ impl Staged {
         let told = stage.clone();
         group.watch(Arc::new(move |bucket, gradient| {
             let mut stage = lock(&told);
-            let told = match leaves {
-                Leaves::Reduced | Leaves::InTurns => stage.told(bucket, gradient),
-                Leaves::Later => stage.check(bucket, gradient),
+            let told = match leaves.later {
+                false => stage.told(bucket, gradient),
+                true => stage.check(bucket, gradient),
             };
             if let Err(error) = told {
                 stage.failed.get_or_insert(error);
@@ -173,6 +170,11 @@ impl GradientPath for Staged {
 
     /// Done on the device when the bucket was reduced.
     fn unscale(&mut self, _factor: f64, _group: &dyn Group) {}
+
+    fn shorten(&mut self, factor: f64, group: &dyn Group) -> Result<(), HostError> {
+        self.begin_step(factor, None)?;
+        self.leave(group)
+    }
 
     fn push<'a>(&mut self, _group: &'a dyn Group, buffers: &'a Buffers) -> Pushed<'a> {
         let parts = Arc::new(Parts::new(&self.plan));

@@ -29,8 +29,8 @@ fn model(overlap: bool) -> Model {
     let slice = layout.slice(Rank(0), 1);
     let side = HostSide::new(&layout, &buckets, slice, true, Compression::None);
     let leaves = match overlap {
-        true => Leaves::InTurns,
-        false => Leaves::Reduced,
+        true => Leaves::IN_TURNS,
+        false => Leaves::REDUCED,
     };
     let host = side.gradient_path(&mut group, leaves).unwrap();
     let buffers = side.buffers(&flat).unwrap();

@@ -4,7 +4,7 @@ use tradewind_common::schedule::{Decay, Scaling, Unit, WARMUP_SAMPLES, WARMUP_UP
 use tradewind_common::spec::{DecayExempt, OptimizerSpec};
 
 use crate::local::{Algorithm, Inner};
-use crate::optimizer::{OUTER_NESTEROV, WARMUP_EPOCHS};
+use crate::optimizer::{CLIP_NORM, OUTER_NESTEROV, WARMUP_EPOCHS};
 
 use super::{Key, Section, chooser, fields, float, int, key, of_field};
 use crate::value::Kind::Bool;
@@ -35,6 +35,12 @@ decay_exempt = "vectors"
             float(0.0, 1e6),
             None,
             "Learning rate at the end of the warm-up. With `local.algorithm` it is the constant rate of the servers' updates, and with `optimizer.name = \"elastic\"` the moving rate α, more than 0 and less than 1.",
+        ),
+        key(
+            CLIP_NORM,
+            float(0.0, 1e9),
+            Some("0.0"),
+            "Largest L2 norm of a gradient, of all parameters together, as in `torch.nn.utils.clip_grad_norm_`: the ranks of a group make their mean gradient as long where it is longer, before they send it. 0 is none. It cannot go with `exchange.per_bucket`, which sends parts before all is known, or with `local.algorithm`.",
         ),
         chooser::<DecayExempt>(
             "optimizer.decay_exempt",

@@ -164,6 +164,21 @@ fn problems_name_the_key_the_line_and_the_way_out() {
         &["--set: exchange.per_bucket = true excludes train.overlap = 1"],
     );
     check(
+        &["exchange.per_bucket=true", "optimizer.clip_norm=1"],
+        none,
+        &["--set: optimizer.clip_norm = 1.0 excludes exchange.per_bucket"],
+    );
+    check(
+        &[
+            "local.algorithm=diloco",
+            "optimizer.name=outer-nesterov",
+            "optimizer.momentum=0.9",
+            "optimizer.clip_norm=1",
+        ],
+        none,
+        &["--set: optimizer.clip_norm = 1.0 excludes local.algorithm"],
+    );
+    check(
         &["exchange.per_bucket=true", "pace.step_seconds=0.1"],
         none,
         &["--set: exchange.per_bucket = true excludes pace.step_seconds"],
