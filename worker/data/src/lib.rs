@@ -46,6 +46,7 @@ mod readers;
 mod sound;
 mod source;
 mod stage;
+mod staging;
 pub mod stats;
 pub mod walk;
 
@@ -66,4 +67,5 @@ pub use self::processes::Processes;
 pub use self::readers::{Ahead, Ended, Full, Readers};
 pub use self::sound::{LeftOut, Sound};
 pub use self::source::{Appended, Room, Source};
-pub use self::stage::{Staged, stage};
+pub use self::stage::{Staged, stage, stage_and_tell};
+pub use self::staging::Staging;
