@@ -7,6 +7,8 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import h5py
 import numpy as np
@@ -200,6 +202,15 @@ class Refusals(InAFolder):
             loader = DataLoader(samples, batch_size=8, num_workers=1, multiprocessing_context=context)
             with self.assertRaisesRegex(tw.TradewindError, named):
                 list(loader)
+
+    def test_a_damaged_sample_is_replaced_by_one_of_the_same_part(self) -> None:
+        path = packed(self, self.root)
+        damage(path, 40)
+        rank: Any = SimpleNamespace(_native=SimpleNamespace(cache=None, replaces_damaged=True))
+        samples = tw.Samples(path, rank=rank)
+        for begin, end in ((38, 42), (0, 41), (39, 41)):
+            instead = samples[begin:end][40 - begin]["number"]
+            self.assertIn(instead, set(range(begin, end)) - {40})
 
     def test_numpy_is_imported_when_it_is_needed(self) -> None:
         code = "import sys, tradewind\nassert 'numpy' not in sys.modules\n"

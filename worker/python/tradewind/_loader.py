@@ -7,7 +7,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _native
 from ._native import GroupBroken, TradewindError
@@ -86,9 +86,7 @@ class Batches:
 class Loader(Batches):
     """A `torch.utils.data.DataLoader` over the samples that the run deals to this rank."""
 
-    def __init__(
-        self, rank: Rank, data: Dataset[Any] | Samples, batch_size: int | None, arguments: dict[str, Any]
-    ) -> None:
+    def __init__(self, rank: Rank, data: Dataset[Any], batch_size: int | None, arguments: dict[str, Any]) -> None:
         from torch.utils.data import DataLoader, default_collate
 
         for name in _DECIDED:
@@ -113,8 +111,7 @@ class Loader(Batches):
         has_cache = rank._native.cache is not None
         if has_cache:
             arguments["collate_fn"] = _AndCopied(arguments.get("collate_fn") or default_collate)
-        # Samples have what it asks of a Dataset.
-        loader = DataLoader(cast("Dataset[Any]", data), batch_sampler=self._dealt, **arguments)
+        loader = DataLoader(data, batch_sampler=self._dealt, **arguments)
         self._loader = _Heard(rank._native, loader) if has_cache else loader
 
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ._attached import Attached
     from ._optimizer import Optimizer
     from ._replica import Replica
-    from ._samples import Samples
 
 #: Statuses with which a rank's process ends; docs/run-folder.md has the table.
 FAILED, GIVEN_UP, LEFT = 1, 4, 5
@@ -234,7 +233,7 @@ class Rank:
         finally:
             self._replica.synchronizes = before
 
-    def loader(self, data: Dataset[Any] | Samples, batch_size: int | None = None, **arguments: Any) -> Loader:
+    def loader(self, data: Dataset[Any], batch_size: int | None = None, **arguments: Any) -> Loader:
         """Batches of this rank's part of `data`, as the run deals it.
 
         An iteration is an epoch; it ends before that when the run's budget is applied. What a rank that died

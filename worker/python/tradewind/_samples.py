@@ -14,14 +14,20 @@ from ._native import TradewindError
 
 if TYPE_CHECKING:
     import numpy
+    from torch.utils.data import Dataset
 
     from ._rank import Rank
+
+    _Dataset = Dataset[Any]
+else:
+    # They have what a DataLoader asks of one, and need no torch.
+    _Dataset = object
 
 #: What arrays have of each kind of number. NumPy has no bf16: its bits are read, and widened.
 _DTYPES = {"u8": "<u1", "i16": "<i2", "i32": "<i4", "f16": "<f2", "bf16": "<u2", "f32": "<f4"}
 
 
-class Samples:
+class Samples(_Dataset):
     """Samples in files, as a data set for `rank.loader`, a DataLoader or a loop.
 
         train = tw.Samples("packed/train", rank=rank, transform=lambda sample: (sample["image"] / 255, sample["label"]))
