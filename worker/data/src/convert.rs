@@ -76,6 +76,11 @@ impl Stored {
         })
     }
 
+    /// These numbers, if all of them are whole.
+    pub fn whole_numbers(self, from: &[u8]) -> Option<Vec<i64>> {
+        of_numbers!(self, from, numbers => numbers.map(Number::whole).collect())
+    }
+
     /// Whether its bytes are those of the kind.
     pub fn is(self, kind: Kind) -> bool {
         matches!(

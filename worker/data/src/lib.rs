@@ -42,6 +42,7 @@ pub mod packed;
 mod part;
 mod pool;
 pub mod processes;
+mod ragged;
 mod readers;
 mod sound;
 mod source;

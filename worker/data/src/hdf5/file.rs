@@ -1,6 +1,7 @@
 //! One HDF5 file: its data sets, and reading numbers of them into memory that somebody else has.
 
 use std::io::Read;
+use std::ops::Range;
 use std::path::Path;
 
 use hdf5_metno::types::{FloatSize, IntSize, TypeDescriptor};
@@ -12,6 +13,7 @@ use hdf5_metno_sys::h5s::H5S_ALL;
 use crate::convert::{Packing, Stored, convert, unpack};
 use crate::layout::{First, Item, Layout};
 use crate::names::{listed, natural, nearest, perhaps};
+use crate::ragged::Ragged;
 use crate::{Field, Kind, Rows};
 
 /// Most data sets that are gathered for a message.
@@ -44,6 +46,8 @@ struct Set {
     memory: Datatype,
     shape: Vec<usize>,
     meaning: Meaning,
+    /// Of one that holds the rows of several samples.
+    ragged: Option<Ragged>,
 }
 
 /// What numbers of a data set stand for, as attributes of NetCDF's conventions say. All of it is about numbers as
@@ -135,7 +139,17 @@ impl Opened {
             let dataset = file
                 .dataset(name)
                 .map_err(|error| missing(path, name, &error))?;
-            Set::of(dataset).map_err(|reason| format!("{name:?} {reason}"))
+            let set = Set::of(dataset).map_err(|reason| format!("{name:?} {reason}"))?;
+            match &item.first {
+                First::Ragged { offsets, .. } => {
+                    let begins = file
+                        .dataset(offsets)
+                        .map_err(|error| missing(path, offsets, &error))?;
+                    set.ragged(begins)
+                        .map_err(|reason| format!("{offsets:?} of {name:?}: {reason}"))
+                }
+                _ => Ok(set),
+            }
         };
         let sets: Result<_, String> = layout.items().iter().map(set).collect();
         Ok(Self {
@@ -158,9 +172,10 @@ impl Opened {
             let first = set.shape.first();
             let first =
                 *first.ok_or_else(|| format!("{name:?} is a single number, so nothing counts"))?;
-            if item.first != First::Samples {
+            if !item.first.counts_samples() {
                 continue;
             }
+            let first = set.ragged.as_ref().map_or(first, Ragged::samples);
             match samples {
                 None => samples = Some((name, first)),
                 Some((_, samples)) if samples == first => {}
@@ -193,7 +208,7 @@ impl Opened {
             set.fits(item, kind)?;
             let mut field = Field::new(&item.field, kind, shape);
             field.classes = item.classes;
-            if let First::Rows { most } = item.first {
+            if let First::Rows { most } | First::Ragged { most, .. } = item.first {
                 field.rows = Rows::Varying { most };
             }
             Ok(field)
@@ -221,15 +236,15 @@ impl Opened {
             let (name, got, want) = (
                 &item.dataset,
                 &set.shape,
-                Expected(item.first, &field.shape),
+                Expected(&item.first, &field.shape),
             );
             return Err(format!(
                 "{name:?} has the shape {got:?}, and it should have {want}"
             ));
         }
-        let (selection, rows) = match item.first {
+        let (selection, rows) = match &item.first {
             First::Extent => (None, 1),
-            First::Rows { most } if set.shape[0] > most => {
+            First::Rows { most } if set.shape[0] > *most => {
                 let (name, rows) = (&item.dataset, set.shape[0]);
                 let reason = "raise the number in the layout";
                 return Err(format!(
@@ -237,11 +252,17 @@ impl Opened {
                 ));
             }
             First::Rows { .. } => (None, set.shape[0]),
+            First::Ragged { most, .. } => {
+                let ragged = set.ragged.as_ref().expect("it was opened with the layout");
+                let rows = ragged.rows(sample, *most);
+                let rows = rows.map_err(|reason| format!("{:?} {reason}", item.dataset))?;
+                (Some(rows.clone()), rows.len())
+            }
             First::Samples if sample >= set.shape[0] => {
                 let (name, samples) = (&item.dataset, set.shape[0]);
                 return Err(format!("{name:?} has {samples} samples only"));
             }
-            First::Samples => (Some(sample), 1),
+            First::Samples => (Some(sample..sample + 1), 1),
         };
         let bytes = crate::source::placed(room, rows * field.row_bytes());
         if bytes.is_empty() {
@@ -271,14 +292,14 @@ impl Opened {
 }
 
 /// A shape in words.
-struct Expected<'a>(First, &'a [usize]);
+struct Expected<'a>(&'a First, &'a [usize]);
 
 impl std::fmt::Display for Expected<'_> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let first = match self.0 {
             First::Extent => None,
             First::Samples => Some("samples".to_owned()),
-            First::Rows { .. } => Some("rows".to_owned()),
+            First::Rows { .. } | First::Ragged { .. } => Some("rows".to_owned()),
         };
         let extents = self.1.iter().map(ToString::to_string);
         let extents: Vec<_> = first.into_iter().chain(extents).collect();
@@ -322,11 +343,31 @@ impl Set {
             dataset,
             stored,
             shape,
+            ragged: None,
         })
     }
 
-    /// Reads all numbers, or those of one place of the first extent, as they are stored, little-endian.
-    fn read(&self, selection: Option<usize>, into: &mut [u8]) -> Result<(), String> {
+    /// The same, which holds the rows of several samples; `begins` says where each sample's are.
+    fn ragged(self, begins: Dataset) -> Result<Self, String> {
+        let begins = Self::of(begins)?;
+        let [count] = begins.shape[..] else {
+            return Err(format!(
+                "has the shape {:?}, and it should have one extent",
+                begins.shape
+            ));
+        };
+        let mut stored = vec![0; count * begins.stored.bytes()];
+        begins.read(None, &mut stored)?;
+        let numbers = begins.stored.whole_numbers(&stored);
+        let rows = self.shape.first().copied().unwrap_or(0);
+        Ok(Self {
+            ragged: Some(Ragged::new(numbers.as_deref(), rows)?),
+            ..self
+        })
+    }
+
+    /// Reads all numbers, or those of some places of the first extent, as they are stored, little-endian.
+    fn read(&self, selection: Option<Range<usize>>, into: &mut [u8]) -> Result<(), String> {
         let damaged = |error: hdf5_metno::Error| {
             format!("it is damaged: its numbers cannot be read ({error}); fetch it again")
         };

@@ -358,6 +358,70 @@ fn more_rows_than_the_layout_says() {
     read(&source, &[0]).unwrap();
 }
 
+/// A file of samples with so many boxes each, whose numbers count on from `first`.
+fn write_boxes(path: &Path, rows: &[usize], first: usize, begins: &[i64]) {
+    let all = rows.iter().sum::<usize>();
+    let file = File::create(path).unwrap();
+    let boxes = Array2::from_shape_fn((all, 2), |(row, at)| ((first + row) * 10 + at) as f64);
+    put(&file, "boxes", &boxes);
+    put(&file, "at/begins", &Array1::from(begins.to_vec()));
+    put(&file, "label", &Array1::from_elem(rows.len(), 1u8));
+}
+
+#[test]
+fn rows_that_vary_in_files_of_several_samples() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    write_boxes(&at("0.h5"), &[2, 0, 3], 0, &[0, 2, 2, 5]);
+    write_boxes(&at("1.h5"), &[0, 1], 5, &[0, 0, 1]);
+    let boxes = layout("label=label[samples],boxes=boxes[rows<=3 of at/begins]:f32");
+    let check = |source: &Hdf5Folder| {
+        assert_eq!(source.len(), 5);
+        let fields: Vec<_> = source.fields().iter().map(ToString::to_string).collect();
+        assert_eq!(fields, ["label u8 []", "boxes f32 [≤ 3, 2]"]);
+        for _ in 0..2 {
+            let batch = read(source, &[4, 1, 2, 0, 3]).unwrap();
+            let column = batch.column("boxes").unwrap();
+            assert_eq!(column.offsets.as_deref(), Some(&[0, 1, 1, 4, 6, 6][..]));
+            let rows = [5, 2, 3, 4, 0, 1].map(|row| [row * 10, row * 10 + 1]);
+            let want = rows.concat().into_iter().map(|number| number as f32);
+            assert_eq!(column.values, bytes(want));
+        }
+    };
+    let source = Hdf5Folder::open(folder.path(), Some(&boxes)).unwrap();
+    check(&source);
+    source.write_manifest(&at(manifest::FILE)).unwrap();
+    check(&Hdf5Folder::open(folder.path(), None).unwrap());
+    std::fs::remove_file(at(manifest::FILE)).unwrap();
+
+    let few = layout("label=label[samples],boxes=boxes[rows<=2 of at/begins]");
+    let source = Hdf5Folder::open(folder.path(), Some(&few)).unwrap();
+    read(&source, &[0, 1, 3, 4]).unwrap();
+    let text = reason(&source, 2, "0.h5 [2]");
+    assert!(
+        text.contains("\"boxes\" has 3 rows, and the layout says at most 2; raise"),
+        "{text}"
+    );
+
+    let refused = |begins: &[i64], want: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        write_boxes(&folder.path().join("1.h5"), &[0, 1], 5, begins);
+        let error = refused(folder.path(), Some(&boxes));
+        assert!(error.contains("1.h5") && error.contains(want), "{error}");
+    };
+    refused(
+        &[0, 1, 0],
+        "\"at/begins\" of \"boxes\": the rows of sample 1 begin at 1",
+    );
+    refused(&[0, 1], "\"label\" has 2 samples and \"boxes\" has 1");
+    let error = Hdf5Folder::open(
+        folder.path(),
+        Some(&layout("boxes=boxes[rows<=3 of begins]")),
+    );
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("it has no data set \"begins\""), "{error}");
+}
+
 #[test]
 fn missing_values_of_netcdf() {
     let folder = tempfile::tempdir().unwrap();
