@@ -310,8 +310,8 @@ $(TORCH): | $(VENV)/bin/python
 	  echo 'INPUT(-ltorch_cpu)' > $(DEPS)/libtorch/lib/libtorch.so
 	@touch $@
 
-# What torch imports besides, and NumPy for scripts without torch.
-TORCH_IMPORTS := numpy==2.4.6 typing-extensions==4.16.0 sympy==1.14.0 mpmath==1.4.1 networkx==3.6.1 jinja2==3.1.6 markupsafe==3.0.4 \
+# What torch imports besides, NumPy for scripts without torch, and h5py for tests that write files.
+TORCH_IMPORTS := numpy==2.4.6 h5py==3.16.0 typing-extensions==4.16.0 sympy==1.14.0 mpmath==1.4.1 networkx==3.6.1 jinja2==3.1.6 markupsafe==3.0.4 \
   fsspec==2026.9.0 filelock==4.2.12
 $(TORCH_WITHOUT_NVIDIA): worker/python/torch-without-nvidia.sh | $(TORCH)
 	@$(PIP) $(TORCH_IMPORTS)

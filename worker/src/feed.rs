@@ -1,6 +1,5 @@
 //! A rank's batches, read ahead.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tch::Device;
@@ -8,10 +7,10 @@ use tradewind_client::feed::{Feed as Samples, Lease};
 use tradewind_client::ranks::Ranks;
 use tradewind_common::Clock;
 use tradewind_config::Loader;
-use tradewind_data::Ahead;
+use tradewind_data::{Ahead, Staging};
 
 use crate::data::ahead::BatchesAhead;
-use crate::data::{Batch, Copied, Dataset, Split, Staging};
+use crate::data::{Batch, Copied, Dataset, Split};
 use crate::model::Task;
 use crate::train_error::TrainError;
 
@@ -31,10 +30,6 @@ pub struct Feed {
     dataset: Arc<dyn Dataset>,
     /// Begun with the first set.
     staging: Option<Staging>,
-    /// Sets whose files are copied to this node's disk, or are about to be.
-    staged: BTreeSet<u32>,
-    /// The epoch and the set of the last batch.
-    at: Option<(u64, u32)>,
 }
 
 impl Feed {
@@ -45,8 +40,6 @@ impl Feed {
             batches: BatchesAhead::new(task.dataset(), Split::Train, ahead, device),
             dataset: task.dataset(),
             staging: None,
-            staged: BTreeSet::new(),
-            at: None,
         }
     }
 
@@ -68,21 +61,13 @@ impl Feed {
 
     /// Has the files of sets copied that the group takes samples of.
     fn stage(&mut self, ranks: &dyn Ranks) {
-        let at = self.samples.set();
-        if at == self.at {
-            return;
-        }
-        self.at = at;
-        let Some((epoch, set)) = at else { return };
-        let dataset = &self.dataset;
-        let staging = self
-            .staging
-            .get_or_insert_with(|| Staging::new(Arc::clone(dataset)));
-        for set in std::iter::once(set).chain(self.samples.own_sets(epoch)) {
-            if self.staged.insert(set) {
-                let samples = self.samples.samples_of(set);
-                staging.want(samples, ranks.rank().0, ranks.size());
-            }
+        for samples in self.samples.take_wanted() {
+            let dataset = &self.dataset;
+            let staging = self.staging.get_or_insert_with(|| {
+                let dataset = Arc::clone(dataset);
+                Staging::new(move |samples, stop| dataset.stage(samples, stop))
+            });
+            staging.want(samples, ranks.rank().0, ranks.size());
         }
     }
 

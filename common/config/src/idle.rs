@@ -1,7 +1,6 @@
 //! Settings that have no effect beside others: not wrong, but worth a word.
 
-use tradewind_common::choice::{Choices, Settings};
-use tradewind_common::data::DataSets;
+use tradewind_common::choice::Choices;
 use tradewind_common::optimizer::fields::{MOMENTUM, WEIGHT_DECAY};
 use tradewind_common::policy::{MomentumSpec, StalenessSpec};
 use tradewind_common::schedule::{Decay, Scaling, Unit, WARMUP_SAMPLES, WARMUP_UPDATES};
@@ -200,18 +199,14 @@ pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
         }
     }
     if !values.texts(script::COMMAND).is_empty() {
-        let of_loader = keys::all().filter(|key| key.name.starts_with("loader."));
-        // What is dealt is the run's, whoever reads it.
-        let dealt = |key: &&Key| {
-            DataSets::FIELDS
-                .iter()
-                .any(|(_, field)| field.key == key.name)
-        };
-        let of_loader = of_loader.filter(|key| !dealt(key));
-        for key in of_loader.filter(|key| values.departure(key).is_some()) {
+        let reads_ahead = [
+            "loader.readers",
+            "loader.batches_ahead",
+            "loader.bytes_ahead",
+        ];
+        for key in reads_ahead.into_iter().filter(|key| given(key)) {
             lines.push(format!(
-                "{} has no effect while {chosen}: its loader reads ahead as num_workers and prefetch_factor say",
-                key.name
+                "{key} has no effect while {chosen}: its loader reads ahead as num_workers and prefetch_factor say"
             ));
         }
     }

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +23,9 @@ static LOST: AtomicU64 = AtomicU64::new(0);
 
 static QUEUE: Queue = Queue::new();
 
+/// The process whose thread takes lines; 0 without one. Its children that it forks have no such thread.
+static TAKEN_IN: AtomicU32 = AtomicU32::new(0);
+
 struct Queue {
     state: Mutex<State>,
     /// Something waits.
@@ -39,8 +42,6 @@ struct State {
     refused: u64,
     /// A line is being written.
     writing: bool,
-    /// There is a thread that takes them.
-    started: bool,
 }
 
 impl Queue {
@@ -51,7 +52,6 @@ impl Queue {
                 bytes: 0,
                 refused: 0,
                 writing: false,
-                started: false,
             }),
             more: Condvar::new(),
             done: Condvar::new(),
@@ -101,9 +101,16 @@ impl Queue {
     }
 }
 
+/// Whether a thread of this process takes lines.
+fn is_taken() -> bool {
+    TAKEN_IN.load(Ordering::Relaxed) == std::process::id()
+}
+
 /// Starts the thread.
 pub(crate) fn start() {
-    if std::mem::replace(&mut QUEUE.state().started, true) {
+    let (none, order) = (0, Ordering::Relaxed);
+    let begun = TAKEN_IN.compare_exchange(none, std::process::id(), order, order);
+    if begun.is_err() {
         return;
     }
     let take = || {
@@ -119,15 +126,14 @@ pub(crate) fn start() {
     let thread = std::thread::Builder::new().name("log".into()).spawn(take);
     if thread.is_err() {
         // The machine has no more of them. Lines are written where they come up, then.
-        QUEUE.state().started = false;
+        TAKEN_IN.store(0, Ordering::Relaxed);
     }
 }
 
 /// Logs a line, which has its end.
 pub(crate) fn put(line: &[u8]) {
     static DIRECT: Mutex<Lines> = Mutex::new(Lines::new());
-    let started = QUEUE.state().started;
-    let taken = match started {
+    let taken = match is_taken() {
         true => QUEUE.put(line),
         false => direct(&DIRECT, Stream::Errors, line),
     };
@@ -156,7 +162,7 @@ fn direct(lines: &Mutex<Lines>, mut stream: Stream, line: &[u8]) -> bool {
 
 /// Waits until all is taken, or for so long.
 pub(crate) fn flush(patience: Duration) {
-    if QUEUE.state().started {
+    if is_taken() {
         QUEUE.flush(patience);
     }
 }

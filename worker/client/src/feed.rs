@@ -6,7 +6,7 @@
 //! ([`Feed::next`]). Where each prepares batches as it likes, each asks for itself ([`Feed::next_apart`]): the
 //! coordinator gives a chunk that an incarnation has, and that the one who asks has not seen, again.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use tradewind_common::batch::{BatchStep, Batches};
@@ -75,6 +75,10 @@ pub struct Feed {
     /// Of those that somebody was told of the last ones, which are told again: a coordinator that comes after
     /// another one may not have heard of them.
     told: VecDeque<u64>,
+    /// Sets that are about to be copied.
+    wanted: BTreeSet<u32>,
+    /// The epoch and the set of the batch at which that was found.
+    wanted_at: Option<(u64, u32)>,
 }
 
 /// Checks that an epoch holds at least one batch of the ranks that share a step with `group`.
@@ -167,6 +171,8 @@ impl Feed {
             held: VecDeque::new(),
             finished: Vec::new(),
             told: VecDeque::new(),
+            wanted: BTreeSet::new(),
+            wanted_at: None,
         })
     }
 
@@ -195,23 +201,29 @@ impl Feed {
         self.order.epoch
     }
 
-    /// The epoch and the set of the batch that was asked for last; `None` before the first, and where all data are
-    /// one set.
-    pub fn set(&self) -> Option<(u64, u32)> {
+    /// The samples of sets that the group takes from now on, to be copied ahead of their use: those of the set of the
+    /// batch that was asked for last, then of its own sets. Each set is told once, and none where all data are one.
+    pub fn take_wanted(&mut self) -> Vec<Range<usize>> {
         let epoch = self.order.epoch.filter(|_| self.plan.sets.count > 1);
-        Some((epoch?, self.order.set))
-    }
-
-    /// The sets that the group takes first in an epoch.
-    pub fn own_sets(&self, epoch: u64) -> impl Iterator<Item = u32> + use<> {
+        let at = epoch.map(|epoch| (epoch, self.order.set));
+        if at == self.wanted_at {
+            return Vec::new();
+        }
+        self.wanted_at = at;
+        let Some((epoch, set)) = at else {
+            return Vec::new();
+        };
         let Plan { seed, sets, .. } = self.plan;
-        sets.of_group(seed, self.place.group, epoch, self.plan.sizes.len())
-    }
-
-    /// The numbers of the samples in a set.
-    pub fn samples_of(&self, set: u32) -> Range<usize> {
-        let samples = self.plan.chunking.set(set);
-        samples.start as usize..samples.end as usize
+        let own = sets.of_group(seed, self.place.group, epoch, self.plan.sizes.len());
+        let chunking = &self.plan.chunking;
+        std::iter::once(set)
+            .chain(own)
+            .filter(|set| self.wanted.insert(*set))
+            .map(|set| {
+                let samples = chunking.set(set);
+                samples.start as usize..samples.end as usize
+            })
+            .collect()
     }
 
     /// Of the batches that were asked for and not handed out, the first is now.
@@ -395,8 +407,16 @@ mod tests {
         }
     }
 
-    /// The batches of groups that take turns as `turns` says, by epoch and group, as a coordinator leases.
-    fn taken(spec: &RunSpec, turns: &[u32]) -> BTreeMap<(u64, u32), Vec<usize>> {
+    /// Samples by epoch and group.
+    type Taken = BTreeMap<(u64, u32), Vec<usize>>;
+
+    /// The batches of groups that take turns as `turns` says, as a coordinator leases.
+    fn taken(spec: &RunSpec, turns: &[u32]) -> Taken {
+        taken_and_wanted(spec, turns).0
+    }
+
+    /// The same, and by group the ranges of samples that are wanted.
+    fn taken_and_wanted(spec: &RunSpec, turns: &[u32]) -> (Taken, [Vec<Range<usize>>; 2]) {
         let mut ledger = Ledger::new(spec.chunking());
         let place = |group| Place {
             group: GroupId(group),
@@ -405,7 +425,8 @@ mod tests {
             origin: (Clock(0), 0),
         };
         let mut feeds = [0, 1].map(|group| Feed::new(spec, place(group)).unwrap());
-        let mut taken = BTreeMap::<_, Vec<usize>>::new();
+        let mut taken = Taken::new();
+        let mut wanted = [vec![], vec![]];
         for group in turns {
             let feed = &mut feeds[*group as usize];
             let batch = feed.next(&Alone, &mut |finished, held| {
@@ -418,9 +439,34 @@ mod tests {
             feed.handed_out();
             feed.done();
             let of = (feed.epoch().unwrap(), *group);
+            let wants = feed.take_wanted();
+            let wanted = &mut wanted[*group as usize];
+            wanted.extend(wants);
+            let is_wanted = |sample: &usize| wanted.iter().any(|range| range.contains(sample));
+            assert!(batch.iter().all(is_wanted), "{batch:?} of {wanted:?}");
             taken.entry(of).or_default().extend(batch);
         }
-        taken
+        (taken, wanted)
+    }
+
+    #[test]
+    fn a_group_wants_its_own_sets_at_once_and_others_when_it_helps_with_them() {
+        let spec = of_sets(0);
+        let sets = |wanted: &[Range<usize>]| -> Vec<u32> {
+            let set = |range: &Range<usize>| spec.chunking().set_at(range.start as u64);
+            wanted.iter().map(set).collect()
+        };
+        let (_, [first, none]) = taken_and_wanted(&spec, &[0]);
+        let own = sets(&first);
+        let is_own = |set: &u32| spec.sets.owner(*set, 0, 2) == GroupId(0);
+        assert!(own.len() == 3 && own.iter().all(is_own), "{own:?}");
+        assert!(none.is_empty());
+        // Alone it comes to all of them, each told once though two epochs pass.
+        let (_, [all, _]) = taken_and_wanted(&spec, &[0; 2 * 103]);
+        let mut all = sets(&all);
+        assert_eq!(all[..3], own);
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2, 3, 4, 5]);
     }
 
     #[test]

@@ -16,8 +16,9 @@ use crate::layout::{First, Item};
 use crate::names::{listed, nearest, perhaps};
 use crate::once::Checked;
 use crate::origin::Origin;
+use crate::ragged::Ragged;
 use crate::source::{placed, unusable};
-use crate::{Cache, DataError, Field, Layout, Room, Source};
+use crate::{Cache, DataError, Field, Layout, Room, Rows, Source};
 
 /// Most bytes of compressed entries: they are kept in memory, since nothing inside them can be found without
 /// all that is before.
@@ -51,6 +52,8 @@ struct Array {
     stored: Stored,
     is_big_endian: bool,
     numbers: Numbers,
+    /// Of one that holds the rows of several samples, with the most of a sample.
+    ragged: Option<(Ragged, usize)>,
 }
 
 /// Where the numbers of an array are.
@@ -95,9 +98,21 @@ impl Arrays {
             Some(layout) => layout.items().to_vec(),
             None => arrays.iter().map(as_it_is).collect(),
         };
-        let chosen = items.iter().map(|item| chosen(item, &mut arrays));
-        let chosen: Result<Vec<_>, _> = chosen.collect();
-        let (arrays, fields): (Vec<_>, Vec<_>) = chosen.map_err(refused)?.into_iter().unzip();
+        let mut fields = Vec::new();
+        let mut of_fields = Vec::new();
+        for item in &items {
+            let ragged = match &item.first {
+                First::Ragged { most, offsets } => {
+                    let begins = found(offsets, &arrays).map_err(refused)?;
+                    Some((whole_numbers(&arrays[begins], &files)?, *most))
+                }
+                _ => None,
+            };
+            let (array, field) = chosen(item, ragged, &mut arrays).map_err(refused)?;
+            of_fields.push(array);
+            fields.push(field);
+        }
+        let arrays = of_fields;
         let samples = samples(&arrays).map_err(refused)?;
         Ok(Self {
             path: path.into(),
@@ -126,9 +141,16 @@ impl Arrays {
         sample: usize,
         room: &mut Room<'_>,
     ) -> Result<Result<(), String>, DataError> {
-        let bytes = array.sample_bytes();
-        let at = sample * bytes;
-        let into = placed(room, field.row_bytes());
+        let rows = match &array.ragged {
+            None => sample..sample + 1,
+            Some((ragged, most)) => match ragged.rows(sample, *most) {
+                Ok(rows) => rows,
+                Err(reason) => return Ok(Err(format!("{:?} {reason}", array.name))),
+            },
+        };
+        let bytes = rows.len() * array.row_bytes();
+        let at = rows.start * array.row_bytes();
+        let into = placed(room, rows.len() * field.row_bytes());
         let get = |into: &mut [u8]| match &array.numbers {
             Numbers::Memory(numbers) => {
                 into.copy_from_slice(&numbers[at..at + bytes]);
@@ -142,10 +164,7 @@ impl Arrays {
         }
         let mut stored = vec![0; bytes];
         get(&mut stored)?;
-        if array.is_big_endian {
-            let numbers = stored.chunks_exact_mut(array.stored.bytes());
-            numbers.for_each(<[u8]>::reverse);
-        }
+        array.turn(&mut stored);
         let converted = convert(array.stored, &stored, field.kind, into);
         Ok(converted.map_err(|unfit| field.unfit(unfit)))
     }
@@ -162,24 +181,43 @@ fn as_it_is(array: &Array) -> Item {
     }
 }
 
-/// The array of an item, and its field.
-fn chosen(item: &Item, arrays: &mut Vec<Array>) -> Result<(Array, Field), String> {
-    let name = &item.dataset;
+/// The place of the array of this name.
+fn found(name: &str, arrays: &[Array]) -> Result<usize, String> {
     let names = || arrays.iter().map(|array| array.name.as_str());
-    let Some(at) = names().position(|other| other == name) else {
+    names().position(|other| other == name).ok_or_else(|| {
         let (near, there) = (perhaps(nearest(name, names())), listed(names()));
+        format!("there is no array {name:?} (or it is a field already){near}; there are {there}")
+    })
+}
+
+/// The numbers of an array that says where rows begin; `None` if they are not whole.
+fn whole_numbers(array: &Array, files: &[Opened]) -> Result<Option<Vec<i64>>, DataError> {
+    let bytes = array.shape.iter().product::<usize>() * array.stored.bytes();
+    let mut stored = vec![0; bytes];
+    match &array.numbers {
+        Numbers::Memory(numbers) => stored.copy_from_slice(&numbers[..bytes]),
+        Numbers::File(begin) => files[array.file].read(&mut stored, *begin)?,
+    }
+    array.turn(&mut stored);
+    Ok(array.stored.whole_numbers(&stored))
+}
+
+/// The array of an item, and its field; of rows of several samples with what says where they begin, and the most.
+fn chosen(
+    item: &Item,
+    ragged: Option<(Option<Vec<i64>>, usize)>,
+    arrays: &mut Vec<Array>,
+) -> Result<(Array, Field), String> {
+    let name = &item.dataset;
+    let at = found(name, arrays)?;
+    if !item.first.counts_samples() {
         return Err(format!(
-            "there is no array {name:?} (or it is a field already){near}; there are {there}"
-        ));
-    };
-    if item.first != First::Samples {
-        return Err(format!(
-            "the first extent of an array counts samples: write {}={name}[samples] in the layout",
+            "the first extent of an array counts samples: write {0}={name}[samples] in the layout, or {0}={name}[rows<=64 of BEGINS] for rows whose number varies",
             item.field
         ));
     }
-    let array = arrays.swap_remove(at);
-    let Some((_, shape)) = array.shape.split_first() else {
+    let mut array = arrays.swap_remove(at);
+    let Some((rows, shape)) = array.shape.split_first() else {
         return Err(format!(
             "{name:?} is a single number, so nothing counts samples"
         ));
@@ -193,15 +231,21 @@ fn chosen(item: &Item, arrays: &mut Vec<Array>) -> Result<(Array, Field), String
     let kind = item.kind.unwrap_or_else(|| array.stored.kind());
     let mut field = Field::new(&item.field, kind, shape);
     field.classes = item.classes;
+    if let (Some((begins, most)), First::Ragged { offsets, .. }) = (ragged, &item.first) {
+        let ragged = Ragged::new(begins.as_deref(), *rows);
+        let ragged = ragged.map_err(|reason| format!("{offsets:?} of {name:?}: {reason}"))?;
+        field.rows = Rows::Varying { most };
+        array.ragged = Some((ragged, most));
+    }
     Ok((array, field))
 }
 
 /// The number of samples that all arrays have.
 fn samples(arrays: &[Array]) -> Result<usize, String> {
     let (first, rest) = arrays.split_first().expect("a layout has fields");
-    let samples = first.shape[0];
-    if let Some(other) = rest.iter().find(|other| other.shape[0] != samples) {
-        let (first, name, others) = (&first.name, &other.name, other.shape[0]);
+    let samples = first.samples();
+    if let Some(other) = rest.iter().find(|other| other.samples() != samples) {
+        let (first, name, others) = (&first.name, &other.name, other.samples());
         return Err(format!(
             "{first:?} has {samples} samples and {name:?} has {others}"
         ));
@@ -213,8 +257,22 @@ fn samples(arrays: &[Array]) -> Result<usize, String> {
 }
 
 impl Array {
-    fn sample_bytes(&self) -> usize {
+    /// Bytes of a place of the first extent.
+    fn row_bytes(&self) -> usize {
         self.shape[1..].iter().product::<usize>() * self.stored.bytes()
+    }
+
+    fn samples(&self) -> usize {
+        let ragged = self.ragged.as_ref();
+        ragged.map_or(self.shape[0], |(ragged, _)| ragged.samples())
+    }
+
+    /// Makes numbers little-endian that were read from it.
+    fn turn(&self, stored: &mut [u8]) {
+        if self.is_big_endian {
+            let numbers = stored.chunks_exact_mut(self.stored.bytes());
+            numbers.for_each(<[u8]>::reverse);
+        }
     }
 }
 
@@ -408,6 +466,7 @@ fn described(name: &str, from: &mut impl Read) -> Result<(Array, u64), String> {
         stored,
         is_big_endian: number.endianness() == Endianness::Big,
         numbers: Numbers::File(0),
+        ragged: None,
     };
     Ok((array, counting.bytes))
 }
@@ -433,9 +492,10 @@ impl Source for Arrays {
         );
         let check = !self.checked.has(sample);
         for ((array, field), room) in self.arrays.iter().zip(&self.fields).zip(rooms) {
+            let before = room.before();
             let read = self.numbers((array, field), sample, room)?;
             let checked = read.and_then(|()| match check {
-                true => field.check(room.bytes()),
+                true => field.check(&room.bytes()[before..]),
                 false => Ok(()),
             });
             checked.map_err(|reason| unusable(self, sample, reason))?;

@@ -10,6 +10,8 @@
 //! another one. The account is raised before bytes are taken and lowered after they are given back, so that a
 //! process that is killed leaves it too high, never too low; it is counted anew whenever there seems to be no room.
 
+mod named;
+
 use std::collections::HashMap;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Write};

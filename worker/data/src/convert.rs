@@ -4,6 +4,30 @@ use half::{bf16, f16};
 
 use crate::Kind;
 
+/// Does something with the numbers of a file, which come one after the other, whatever they are stored as.
+macro_rules! of_numbers {
+    ($stored:expr, $from:expr, $numbers:ident => $what:expr) => {
+        match $stored {
+            Stored::Bool | Stored::U8 => of_numbers!(u8, i64::from, $from, $numbers, $what),
+            Stored::I8 => of_numbers!(i8, i64::from, $from, $numbers, $what),
+            Stored::U16 => of_numbers!(u16, i64::from, $from, $numbers, $what),
+            Stored::I16 => of_numbers!(i16, i64::from, $from, $numbers, $what),
+            Stored::U32 => of_numbers!(u32, i64::from, $from, $numbers, $what),
+            Stored::I32 => of_numbers!(i32, i64::from, $from, $numbers, $what),
+            Stored::U64 => of_numbers!(u64, u64::from, $from, $numbers, $what),
+            Stored::I64 => of_numbers!(i64, i64::from, $from, $numbers, $what),
+            Stored::F16 => of_numbers!(f16, f64::from, $from, $numbers, $what),
+            Stored::F32 => of_numbers!(f32, f64::from, $from, $numbers, $what),
+            Stored::F64 => of_numbers!(f64, f64::from, $from, $numbers, $what),
+        }
+    };
+    ($type:ty, $number:path, $from:expr, $numbers:ident, $what:expr) => {{
+        let chunks = $from.as_chunks::<{ size_of::<$type>() }>().0.iter();
+        let $numbers = chunks.map(|one| $number(<$type>::from_le_bytes(*one)));
+        $what
+    }};
+}
+
 /// What a number is in a file; little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
@@ -44,6 +68,19 @@ impl Stored {
         }
     }
 
+    /// The place of the first of these numbers that is one of `missing`, and it.
+    pub fn first_of(self, from: &[u8], missing: &[f64]) -> Option<(usize, f64)> {
+        of_numbers!(self, from, numbers => {
+            let mut numbers = numbers.map(Number::real).enumerate();
+            numbers.find(|(_, value)| missing.contains(value))
+        })
+    }
+
+    /// These numbers, if all of them are whole.
+    pub fn whole_numbers(self, from: &[u8]) -> Option<Vec<i64>> {
+        of_numbers!(self, from, numbers => numbers.map(Number::whole).collect())
+    }
+
     /// Whether its bytes are those of the kind.
     pub fn is(self, kind: Kind) -> bool {
         matches!(
@@ -55,6 +92,15 @@ impl Stored {
                 | (Self::F32, Kind::F32)
         )
     }
+}
+
+/// How numbers of a file become those that they stand for: the conventions for NetCDF, CF 1.11, section 8.1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Packing {
+    /// Is multiplied by first.
+    pub scale: f64,
+    /// Is added then.
+    pub offset: f64,
 }
 
 /// A number that a kind does not hold.
@@ -85,32 +131,35 @@ pub(crate) fn convert(
         into.len() / kind.bytes(),
         "{stored:?} as {kind:?}"
     );
-    /// The numbers of the file, one after the other.
-    macro_rules! numbers {
-        ($type:ty) => {
-            from.as_chunks::<{ size_of::<$type>() }>()
-                .0
-                .iter()
-                .map(|one| <$type>::from_le_bytes(*one))
-        };
+    if stored.is(kind) {
+        into.copy_from_slice(from);
+        return Ok(());
     }
-    match stored {
-        _ if stored.is(kind) => {
-            into.copy_from_slice(from);
-            Ok(())
-        }
-        Stored::Bool | Stored::U8 => fill(numbers!(u8).map(i64::from), kind, into),
-        Stored::I8 => fill(numbers!(i8).map(i64::from), kind, into),
-        Stored::U16 => fill(numbers!(u16).map(i64::from), kind, into),
-        Stored::I16 => fill(numbers!(i16).map(i64::from), kind, into),
-        Stored::U32 => fill(numbers!(u32).map(i64::from), kind, into),
-        Stored::I32 => fill(numbers!(i32).map(i64::from), kind, into),
-        Stored::U64 => fill(numbers!(u64), kind, into),
-        Stored::I64 => fill(numbers!(i64), kind, into),
-        Stored::F16 => fill(numbers!(f16).map(f64::from), kind, into),
-        Stored::F32 => fill(numbers!(f32).map(f64::from), kind, into),
-        Stored::F64 => fill(numbers!(f64), kind, into),
-    }
+    of_numbers!(stored, from, numbers => fill(numbers, kind, into))
+}
+
+/// Turns packed numbers of a file into those that they stand for, computed in f64 and rounded to the nearest.
+///
+/// # Errors
+/// As of [`convert`].
+///
+/// # Panics
+/// As [`convert`].
+pub(crate) fn unpack(
+    Packing { scale, offset }: Packing,
+    stored: Stored,
+    from: &[u8],
+    kind: Kind,
+    into: &mut [u8],
+) -> Result<(), Unfit> {
+    assert_eq!(
+        from.len() / stored.bytes(),
+        into.len() / kind.bytes(),
+        "{stored:?} as {kind:?}"
+    );
+    of_numbers!(stored, from, numbers => {
+        fill(numbers.map(|number| number.real() * scale + offset), kind, into)
+    })
 }
 
 /// A number on its way.
@@ -242,6 +291,48 @@ mod tests {
             Kind::BF16,
             &[f64::INFINITY],
         );
+    }
+
+    #[test]
+    fn packed_numbers_become_what_they_stand_for() {
+        let unpacked = |packing, stored, from: &[u8], kind| {
+            let mut into = vec![0; from.len() / Stored::bytes(stored) * Kind::bytes(kind)];
+            unpack(packing, stored, from, kind, &mut into)?;
+            Ok::<Vec<f64>, Unfit>(kind.numbers(&into).collect())
+        };
+        let kelvin = Packing {
+            scale: 0.01,
+            offset: 273.15,
+        };
+        let from = [-5000i16, 0, 1].map(i16::to_le_bytes).concat();
+        let want = [223.15, 273.15, 273.16].map(|value: f64| f64::from(value as f32));
+        assert_eq!(
+            unpacked(kelvin, Stored::I16, &from, Kind::F32).unwrap(),
+            want
+        );
+        // In f32 the product has lost what the sum needs.
+        let fine = Packing {
+            scale: 1.0 / 3.0,
+            offset: -5_592_405.0,
+        };
+        let from = 16_777_217i32.to_le_bytes();
+        let got = unpacked(fine, Stored::I32, &from, Kind::F32).unwrap();
+        assert_eq!(got, [f64::from((16_777_217.0 / 3.0 - 5_592_405.0) as f32)]);
+        let large = Packing {
+            scale: 1e6,
+            offset: 0.0,
+        };
+        let unfit = unpacked(large, Stored::U8, &[0, 1], Kind::F16).unwrap_err();
+        assert_eq!((unfit.at, unfit.value), (1, 1e6));
+    }
+
+    #[test]
+    fn missing_numbers_are_found_as_they_are_stored() {
+        let from = [1.0f64, -9e33, 2.0].map(f64::to_le_bytes).concat();
+        let found = Stored::F64.first_of(&from, &[7.0, -9e33]);
+        assert_eq!(found, Some((1, -9e33)));
+        assert_eq!(Stored::F64.first_of(&from, &[7.0]), None);
+        assert_eq!(Stored::U8.first_of(&[3, 255], &[255.0]), Some((1, 255.0)));
     }
 
     #[test]

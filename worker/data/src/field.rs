@@ -220,18 +220,9 @@ impl Field {
     }
 
     /// What is wrong with a number that stands for a missing one.
-    pub(crate) fn missing(&self, values: &[u8], missing: &[f64]) -> Result<(), String> {
-        let is_missing = |value: f64| missing.contains(&value);
-        let found = self.kind.numbers(values).enumerate();
-        match { found }.find(|(_, value)| is_missing(*value)) {
-            None => Ok(()),
-            Some((at, value)) => {
-                let (name, place) = (&self.name, self.place(at));
-                Err(format!(
-                    "{name} is missing{place}: {value:e} is the fill value"
-                ))
-            }
-        }
+    pub(crate) fn missing(&self, at: usize, value: f64) -> String {
+        let (name, place) = (&self.name, self.place(at));
+        format!("{name} is missing{place}: {value:e} is the fill value")
     }
 
     /// ` at [0, 3, 7]`, or nothing of a single number.

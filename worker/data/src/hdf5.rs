@@ -242,14 +242,9 @@ impl Hdf5Folder {
         let items = self.layout.items().iter().zip(&self.fields).zip(rooms);
         for (number, ((item, field), room)) in items.enumerate() {
             let before = room.before();
-            opened.read(number, item, field, at, room)?;
+            opened.read(number, item, field, at, check, room)?;
             if check {
-                let values = &room.bytes()[before..];
-                field.check(values)?;
-                let missing = opened.missing(number);
-                if !missing.is_empty() {
-                    field.missing(values, &missing)?;
-                }
+                field.check(&room.bytes()[before..])?;
             }
         }
         Ok(())

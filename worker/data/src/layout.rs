@@ -19,7 +19,7 @@ pub const NAMED: [(&str, &str); 3] = [
 ];
 
 /// What a data set's first extent counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum First {
     /// Part of the one sample that the file has.
     Extent,
@@ -30,6 +30,20 @@ pub enum First {
         /// In the sample that has most.
         most: usize,
     },
+    /// Rows of all samples of the file, one sample's behind the other's; their number varies.
+    Ragged {
+        /// In the sample that has most.
+        most: usize,
+        /// The data set that says where the rows of each sample begin, and at last where they end.
+        offsets: String,
+    },
+}
+
+impl First {
+    /// Whether the file has several samples.
+    pub fn counts_samples(&self) -> bool {
+        matches!(self, Self::Samples | Self::Ragged { .. })
+    }
 }
 
 /// How one field is found in files.
@@ -53,6 +67,8 @@ pub struct Item {
 /// image=climate/data:f32,mask=climate/labels_0:u8<3      one sample a file
 /// image=data[samples]:f32,label=label[samples]:u8<2      the first extent counts samples
 /// image=image:u8,boxes=boxes[rows<=64]:f32               rows whose number varies, at most 64
+/// image=image[samples],boxes=boxes[rows<=64 of begins]   such rows of several samples: sample 3 has those from
+///                                                        begins[3] to before begins[4]
 /// ```
 /// A field is `FIELD=DATASET`, then in brackets what the first extent counts, if it is no part of a sample's
 /// tensor; then after a colon the kind (`u8`, `i16`, `i32`, `f16`, `bf16` or `f32`; as stored without one);
@@ -106,7 +122,7 @@ pub enum LayoutError {
     },
     /// Something in brackets that counts nothing.
     #[error(
-        "{item:?} of the layout: the first extent counts [samples] or at most so many [rows<=64], not [{first}]"
+        "{item:?} of the layout: the first extent counts [samples], at most so many [rows<=64], or those of several samples [rows<=64 of BEGINS], not [{first}]"
     )]
     First {
         /// The field's text.
@@ -175,7 +191,7 @@ impl Layout {
                 return Err(LayoutError::Twice { field });
             }
         }
-        let counts = |item: &&Item| item.first == First::Samples;
+        let counts = |item: &&Item| item.first.counts_samples();
         let samples = items.iter().find(counts);
         let other = items.iter().find(|item| !counts(item));
         if let (Some(samples), Some(other)) = (samples, other) {
@@ -200,7 +216,7 @@ impl Layout {
 
     /// Whether first extents count samples, so that a file has several.
     pub fn counts_samples(&self) -> bool {
-        self.items.iter().any(|item| item.first == First::Samples)
+        self.items.iter().any(|item| item.first.counts_samples())
     }
 }
 
@@ -257,17 +273,10 @@ fn field(text: &str) -> Result<Item, LayoutError> {
     let first = match first {
         None => First::Extent,
         Some("samples") => First::Samples,
-        Some(first) => {
-            let most = first.strip_prefix("rows").map(str::trim_start);
-            let most = most.and_then(|rest| rest.strip_prefix("<="));
-            let most = most.and_then(|most| most.trim().parse().ok());
-            let most = most.filter(|most| *most > 0);
-            let most = most.ok_or_else(|| LayoutError::First {
-                item: item(),
-                first: first.into(),
-            })?;
-            First::Rows { most }
-        }
+        Some(first) => rows(first).ok_or_else(|| LayoutError::First {
+            item: item(),
+            first: first.into(),
+        })?,
     };
     let kind = kind.map(|name| {
         let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name);
@@ -292,15 +301,34 @@ fn field(text: &str) -> Result<Item, LayoutError> {
     })
 }
 
+/// `rows<=64` or `rows<=64 of begins`.
+fn rows(text: &str) -> Option<First> {
+    let rest = text.strip_prefix("rows")?.trim_start().strip_prefix("<=")?;
+    let (most, offsets) = match rest.split_once(" of ") {
+        Some((most, offsets)) => (most, Some(offsets.trim().trim_matches('/'))),
+        None => (rest, None),
+    };
+    let most = most.trim().parse().ok().filter(|most| *most > 0)?;
+    match offsets {
+        None => Some(First::Rows { most }),
+        Some("") => None,
+        Some(offsets) => Some(First::Ragged {
+            most,
+            offsets: offsets.into(),
+        }),
+    }
+}
+
 impl fmt::Display for Layout {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, item) in self.items.iter().enumerate() {
             let comma = if number > 0 { "," } else { "" };
             write!(out, "{comma}{}={}", item.field, item.dataset)?;
-            match item.first {
+            match &item.first {
                 First::Extent => {}
                 First::Samples => write!(out, "[samples]")?,
                 First::Rows { most } => write!(out, "[rows<={most}]")?,
+                First::Ragged { most, offsets } => write!(out, "[rows<={most} of {offsets}]")?,
             }
             if let Some(kind) = item.kind {
                 write!(out, ":{}", kind.name())?;
@@ -355,6 +383,10 @@ mod tests {
         check("x=x[rows<=8]:bf16", "x=x[rows<=8]:bf16");
         check("x = x [ rows <= 8 ] : u8 < 5", "x=x[rows<=8]:u8<5");
         check("a=air temperature<9", "a=air temperature<9");
+        check(
+            "x=x[samples],b = b [ rows <= 8 of /g/begins ] :f16<5",
+            "x=x[samples],b=b[rows<=8 of g/begins]:f16<5",
+        );
     }
 
     #[test]
@@ -413,10 +445,12 @@ mod tests {
             "a=x[rows<=0]",
             "a=x[rows<=-1]",
             "a=x[rows<9]",
+            "a=x[rows<=9 of ]",
+            "a=x[rows<=of b]",
         ] {
             check(
                 text,
-                "counts [samples] or at most so many [rows<=64], not [",
+                "counts [samples], at most so many [rows<=64], or those of several samples [rows<=64 of BEGINS], not [",
             );
         }
         for text in ["a=x<0", "a=x:u8<", "a=x:u8<-1", "a=x:u8<two", "a=x:u8<3<4"] {
@@ -430,6 +464,10 @@ mod tests {
         check(
             "a=x,b=y[samples]",
             "the first extent of \"b\" counts samples, and that of \"a\" does not",
+        );
+        check(
+            "a=x[rows<=2 of z],b=y[rows<=2]",
+            "counts samples, and that of \"b\" does not",
         );
         check(
             "a=x[samples],b=y[rows<=2]",

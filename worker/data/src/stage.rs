@@ -78,3 +78,27 @@ pub fn stage(
     }
     Ok(staged)
 }
+
+/// The same, told in the log.
+///
+/// # Errors
+/// As of [`stage`].
+pub fn stage_and_tell(
+    source: &dyn Source,
+    samples: Range<usize>,
+    cache: &Cache,
+    stop: &AtomicBool,
+) -> Result<(), DataError> {
+    let staged = stage(source, samples, cache, &mut |_| {}, stop)?;
+    let counts = cache.counts();
+    tracing::info!(
+        files = staged.files,
+        of = staged.files_all,
+        bytes = staged.bytes,
+        beyond = staged.files_beyond,
+        copied = counts.bytes_copied,
+        seconds = counts.copying_seconds,
+        "files are on this node's disk"
+    );
+    Ok(())
+}

@@ -13,6 +13,7 @@ mod group;
 mod kept;
 mod memory;
 mod rank;
+mod samples;
 mod saving;
 mod training;
 
@@ -28,6 +29,8 @@ mod _native {
     use crate::kept::{read_kept, write_kept};
     #[pymodule_export]
     use crate::rank::{Buckets, InnerStep, Joined, Placed, Rank, Stepped};
+    #[pymodule_export]
+    use crate::samples::{SampleField, Samples, take_copied};
     #[pymodule_export]
     use crate::saving::{save, save_sharded};
 }

@@ -9,12 +9,14 @@ use tradewind_client::alike::Misused;
 use tradewind_client::feed::check_batch;
 use tradewind_client::membership::End;
 use tradewind_client::saving::Notes;
+use tradewind_client::step::Copied;
 use tradewind_client::verdict::Verdict;
 use tradewind_common::data::CHUNKS_HELD_MAX;
 use tradewind_common::layout::{TensorKind, TensorSpec};
 use tradewind_common::spec::{Frozen, RunSpec};
 use tradewind_common::{BlockId, GroupId, Layout};
-use tradewind_config::{Config, Reduce};
+use tradewind_config::{Config, Damaged, Reduce};
+use tradewind_data::Staging;
 use tradewind_process::log;
 
 use crate::alone;
@@ -23,6 +25,7 @@ use crate::entry::Entry;
 use crate::errors::{Failure, ended, given_up, wrong};
 use crate::evaluation::{Evaluator, Found, Measured};
 use crate::memory::Memory;
+use crate::samples::{self, Samples};
 use crate::saving::Tensor;
 use crate::training::{self, Outcome, Said, Trainer};
 
@@ -125,6 +128,10 @@ pub struct Rank {
     folder: Option<PathBuf>,
     evaluating: bool,
     alone: bool,
+    /// Of the files of the training data, if they are copied ahead of their use.
+    staging: Mutex<Option<Staging>>,
+    /// What was copied for batches since the last step.
+    copied: Mutex<Copied>,
     /// Number of the process that has joined; children that it forks have another.
     process: u32,
     entry: Mutex<Option<Entry>>,
@@ -264,6 +271,35 @@ impl Rank {
     #[getter]
     fn seed(&self) -> u64 {
         self.config.seed
+    }
+
+    /// Where files of samples are copied to, and most bytes of them there.
+    #[getter]
+    fn cache(&self) -> Option<(String, u64)> {
+        let cache = self.config.cache.as_ref();
+        cache.map(|cache| (cache.folder.clone(), cache.bytes))
+    }
+
+    /// Whether another sample is read in the place of a damaged one.
+    #[getter]
+    fn replaces_damaged(&self) -> bool {
+        self.config.loader.damaged == Damaged::Replace
+    }
+
+    /// From now on files of the sets that batches come from are copied ahead of their use: the training data are
+    /// these samples.
+    fn stage(&self, samples: &Samples) {
+        let mut staging = locked(&self.staging);
+        // A run has one set of training data, and what it wants of them is told once.
+        if staging.is_none() {
+            *staging = samples.staging();
+        }
+    }
+
+    /// A process that reads batches has copied so much for one to the disk of this machine.
+    fn copied(&self, bytes: u64, seconds: f64) {
+        let mut copied = locked(&self.copied);
+        *copied = *copied + Copied { bytes, seconds };
     }
 
     /// Section `script` of the run's file, as JSON.
@@ -418,7 +454,13 @@ impl Rank {
 
     /// The samples of the next batch to be prepared, by number in the training data, and their epoch.
     fn next_batch(&self, py: Python<'_>) -> PyResult<(u64, Vec<usize>)> {
-        self.call(py, Trainer::next_batch)
+        let asked = self.call(py, Trainer::next_batch)?;
+        if let Some(staging) = &*locked(&self.staging) {
+            for samples in asked.wanted {
+                staging.want(samples, asked.rank.0, asked.ranks);
+            }
+        }
+        Ok((asked.epoch, asked.samples))
     }
 
     /// Of the batches that were asked for and not handed out, the first is now; the script has waited so many
@@ -460,6 +502,7 @@ impl Rank {
             loss_scale,
             loss_before,
             options: 0,
+            copied: self.take_copied(),
         };
         let stepped = self.call(py, move |trainer| trainer.step(said))?;
         stepped.map(Stepped::from).map_err(misused)
@@ -486,6 +529,7 @@ impl Rank {
             loss_scale,
             loss_before,
             options,
+            copied: self.take_copied(),
         };
         let stepped = self.call(py, move |trainer| trainer.inner_step(said))?;
         let training::InnerStep { skipped, exchange } = stepped.map_err(misused)?;
@@ -590,12 +634,19 @@ impl Rank {
             folder: entry.folder.clone(),
             evaluating: entry.evaluates.is_some(),
             alone,
+            staging: Mutex::new(None),
+            copied: Mutex::default(),
             process: std::process::id(),
             entry: Mutex::new(Some(entry)),
             described: Mutex::new(None),
             driver: OnceLock::new(),
             evaluator: OnceLock::new(),
         }
+    }
+
+    /// What this process and those that read batches for it have copied since the last step.
+    fn take_copied(&self) -> Copied {
+        std::mem::take(&mut *locked(&self.copied)) + samples::copied()
     }
 
     fn evaluate<T: Send + 'static>(
@@ -634,7 +685,8 @@ fn misused(Misused(text): Misused) -> PyErr {
     wrong(text)
 }
 
-fn begin_log() {
+/// Begins the log of this process, once.
+pub fn begin_log() {
     static LOG: OnceLock<()> = OnceLock::new();
     LOG.get_or_init(|| {
         tradewind_process::begin();

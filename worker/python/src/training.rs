@@ -4,6 +4,7 @@ mod local;
 mod losses;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use tradewind_client::rank_process::RankProcess;
 use tradewind_client::rank_settings::RankSettings;
 use tradewind_client::ranks::{Alone, Broken};
 use tradewind_client::recorder::Recorder;
-use tradewind_client::step::{Ahead, Computed, Step};
+use tradewind_client::step::{Ahead, Computed, Copied, Step};
 use tradewind_client::stopwatch::Stopwatch;
 use tradewind_client::verdict::{GivenUp, Verdict};
 use tradewind_common::finite::all_finite;
@@ -98,6 +99,23 @@ pub struct Said {
     pub loss_before: f64,
     /// A number that is the same on all ranks whose optimizers have the same options; below 2^18.
     pub options: u32,
+    /// What this rank has copied to its node's own disk since the step before.
+    pub copied: Copied,
+}
+
+/// A batch that is to be prepared.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The pass over the data.
+    pub epoch: u64,
+    /// Its samples, by number in the training data.
+    pub samples: Vec<usize>,
+    /// Samples that the group takes from now on: see [`Feed::take_wanted`].
+    pub wanted: Vec<Range<usize>>,
+    /// Which rank of the group this is.
+    pub rank: Rank,
+    /// How many ranks there are.
+    pub ranks: u32,
 }
 
 /// What a step has come to.
@@ -270,8 +288,8 @@ impl Trainer {
         })
     }
 
-    /// The samples of the next batch to be prepared, by number, and their epoch.
-    pub fn next_batch(&mut self) -> anyhow::Result<(u64, Vec<usize>)> {
+    /// The next batch to be prepared.
+    pub fn next_batch(&mut self) -> anyhow::Result<Asked> {
         let Entered {
             feed,
             group,
@@ -283,7 +301,13 @@ impl Trainer {
             membership.lease_chunk(finished, held)
         })?;
         let epoch = feed.epoch().expect("a batch has been asked for");
-        Ok((epoch, samples))
+        Ok(Asked {
+            epoch,
+            samples,
+            wanted: feed.take_wanted(),
+            rank: group.rank(),
+            ranks: group.size(),
+        })
     }
 
     /// Of the batches that were asked for and not handed out, the first is now; the script has waited so long
@@ -404,7 +428,8 @@ impl Trainer {
             loss_scale: said.loss_scale,
         };
         let place = Place::Step(said.batches);
-        let mut agreed = Agreed::new(place, said.options, said.samples as f64 * said.loss_before);
+        let loss = said.samples as f64 * said.loss_before;
+        let mut agreed = Agreed::new(place, said.options, loss, said.copied);
         let group = &*entered.group;
         let mut step = computed.agree_beside(said.samples, missed, ahead, &mut agreed.0, group)?;
         if let Some(misused) = agreed.misused(place, group.size()) {
@@ -424,6 +449,7 @@ impl Trainer {
         entered.losses.stepped(&step);
         entered.record(recorder, clock);
         step.data = data;
+        step.copied = agreed.copied_sum();
         step.compute = compute;
         step.reduce = watch.elapsed();
         entered.since = Stopwatch::start();
@@ -446,7 +472,7 @@ impl Trainer {
             loss_scale: None,
         };
         let place = Place::Backward(batches);
-        let mut agreed = Agreed::new(place, 0, 0.0);
+        let mut agreed = Agreed::new(place, 0, 0.0, Copied::default());
         let group = &*entered.group;
         computed.agree_beside(0, false, ahead, &mut agreed.0, group)?;
         Ok(match agreed.misused(place, group.size()) {

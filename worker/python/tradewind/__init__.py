@@ -24,11 +24,12 @@ from ._evaluate import Evaluation, Measure, Part
 from ._keep import Kept
 from ._native import GroupBroken, TradewindError
 from ._rank import Rank, join
+from ._samples import Samples
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Evaluation", "GroupBroken", "Kept", "Measure", "Part", "Rank", "TradewindError", "join", "load"]
+__all__ = ["Evaluation", "GroupBroken", "Kept", "Measure", "Part", "Rank", "Samples", "TradewindError", "join", "load"]
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:

@@ -9,12 +9,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from . import _native
 from ._native import GroupBroken, TradewindError
+from ._samples import Samples
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
-    from . import _native
     from ._rank import Rank
 
 _DECIDED = ("shuffle", "sampler", "batch_sampler", "drop_last")
@@ -87,7 +88,7 @@ class Loader(Batches):
     """A `torch.utils.data.DataLoader` over the samples that the run deals to this rank."""
 
     def __init__(self, rank: Rank, data: Dataset[Any], batch_size: int | None, arguments: dict[str, Any]) -> None:
-        from torch.utils.data import DataLoader
+        from torch.utils.data import DataLoader, default_collate
 
         for name in _DECIDED:
             if name in arguments:
@@ -103,10 +104,48 @@ class Loader(Batches):
                 "lower them, or raise train.chunk_samples in the run's file"
             )
         rank._needs_samples(len(data))  # type: ignore[arg-type]
+        if isinstance(data, Samples):
+            _stage(rank._native, data)
         self._ahead = ahead
         if arguments.get("num_workers", 0) > 0:
             arguments["worker_init_fn"] = _Dies(arguments.get("worker_init_fn"))
-        self._loader = DataLoader(data, batch_sampler=self._dealt, **arguments)
+        has_cache = rank._native.cache is not None
+        if has_cache:
+            arguments["collate_fn"] = _AndCopied(arguments.get("collate_fn") or default_collate)
+        loader = DataLoader(data, batch_sampler=self._dealt, **arguments)
+        self._loader = _Heard(rank._native, loader) if has_cache else loader
+
+
+def _stage(native: _native.Rank, data: Samples) -> None:
+    """These are the run's training data: files of the group's sets are copied ahead of their use."""
+    if (data._cache, data._replaces_damaged) != (native.cache, native.replaces_damaged):
+        raise TradewindError(
+            "the run's file has loader.cache or loader.damaged, which these samples would not follow: open them with "
+            "tradewind.Samples(path, rank=rank)"
+        )
+    native.stage(data._opened())
+
+
+class _AndCopied:
+    """Makes a batch, and says what the process that reads it has copied meanwhile to the machine's disk."""
+
+    def __init__(self, collate: Callable[[list[Any]], Any]) -> None:
+        self._collate = collate
+
+    def __call__(self, samples: list[Any]) -> tuple[Any, tuple[int, float]]:
+        return self._collate(samples), _native.take_copied()
+
+
+class _Heard:
+    """Batches as the script has them; the rank is told what was copied for them."""
+
+    def __init__(self, native: _native.Rank, batches: Iterable[Any]) -> None:
+        self._native, self._batches = native, batches
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch, (copied, seconds) in self._batches:
+            self._native.copied(copied, seconds)
+            yield batch
 
 
 class Batch(NamedTuple):

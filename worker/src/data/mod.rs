@@ -11,7 +11,6 @@ pub mod idx;
 pub mod netcdf;
 mod reading;
 pub mod series;
-mod staging;
 mod stored;
 pub mod synthetic;
 
@@ -27,7 +26,6 @@ pub use tradewind_client::step::Copied;
 pub use tradewind_data::{Field, Kind};
 
 pub use self::reading::Reading;
-pub use self::staging::Staging;
 pub use self::stored::Stored;
 use crate::c10d::without_stack;
 

@@ -9,7 +9,7 @@ use tch::{Device, Kind, Tensor};
 use tradewind_config::Damaged;
 use tradewind_data::{
     Augmentation, Cache, DataError as SourceError, Field, Kind as Number, Moves, Part, Place,
-    Places, Pool, Sound, Source, stage,
+    Places, Pool, Sound, Source, stage_and_tell,
 };
 
 use super::{Asked, Batch, Copied, DataError, Dataset, Reading, Split};
@@ -190,21 +190,10 @@ impl Dataset for Stored {
     }
 
     fn stage(&self, samples: Range<usize>, stop: &AtomicBool) -> Result<(), DataError> {
-        let Some(cache) = &self.cache else {
-            return Ok(());
-        };
-        let staged = stage(&*self.sources[0], samples, cache, &mut |_| {}, stop)?;
-        let counts = cache.counts();
-        tracing::info!(
-            files = staged.files,
-            of = staged.files_all,
-            bytes = staged.bytes,
-            beyond = staged.files_beyond,
-            copied = counts.bytes_copied,
-            seconds = counts.copying_seconds,
-            "files are on this node's disk"
-        );
-        Ok(())
+        match &self.cache {
+            Some(cache) => Ok(stage_and_tell(&*self.sources[0], samples, cache, stop)?),
+            None => Ok(()),
+        }
     }
 
     fn copied(&self) -> Copied {

@@ -21,7 +21,7 @@ pub(super) fn sections() -> Vec<Section> {
 fn loader() -> Section {
     Section {
         name: "loader",
-        about: "Says how the ranks of a built-in model, or of one of your own in Rust, read samples ahead of their use. A script has a loader of PyTorch for that.",
+        about: "Says how the ranks of a built-in model, or of one of your own in Rust, read samples ahead of their use. A script has a loader of PyTorch for that, and follows `loader.sets` and `loader.deal_epochs`; where it reads files by [`tradewind.Samples`](pytorch.md#samples-in-files), `loader.cache`, `loader.cache_bytes` and `loader.damaged` as well.",
         example: r#"[loader]
 readers = 4
 batches_ahead = 8

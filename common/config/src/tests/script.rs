@@ -77,6 +77,25 @@ fn its_command_may_come_from_the_command_line() {
 }
 
 #[test]
+fn of_its_loader_the_run_decides_what_is_read_and_not_how_far_ahead() {
+    let overrides = [
+        "loader.sets=2",
+        "train.consistency=async",
+        "loader.cache=/tmp/a",
+        "loader.cache_bytes=9",
+        "loader.damaged=replace",
+        "loader.bytes_ahead=8192",
+        "loader.readers=2",
+    ];
+    let config = parse(SCRIPT, &overrides).unwrap();
+    let idle = config.idle();
+    let keys: Vec<_> = idle.iter().map(|line| line.split(' ').next()).collect();
+    let want = ["loader.readers", "loader.bytes_ahead"];
+    assert_eq!(keys, want.map(Some));
+    assert!(idle[0].contains("num_workers"), "{idle:?}");
+}
+
+#[test]
 fn what_does_not_fit_a_script_is_refused() {
     let check = |overrides: &[&str], want: &str| {
         let error = parse(SCRIPT, overrides).unwrap_err().to_string();

@@ -71,6 +71,62 @@ fn check_both(source: &Arrays) {
 }
 
 #[test]
+fn rows_that_vary_are_those_between_two_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.npz");
+    let numbers = |numbers: &[i64]| numbers.iter().flat_map(|n| n.to_be_bytes()).collect();
+    let write = |begins: &[i64]| {
+        let boxes: Vec<u8> = (0..10).flat_map(|at: i16| at.to_le_bytes()).collect();
+        let begins: Vec<u8> = numbers(begins);
+        let shape = format!("({},)", begins.len() / 8);
+        let entries = [
+            ("label.npy", labels()),
+            ("boxes.npy", plain("<i2", "(5, 2)", &boxes)),
+            ("begins.npy", plain(">i8", &shape, &begins)),
+        ];
+        npz(&path, &entries, CompressionMethod::Stored);
+    };
+    write(&[0, 2, 2, 5]);
+    let open = |text: &str| Arrays::open(&path, Some(&text.parse().unwrap()));
+    for kind in ["", ":f32"] {
+        let layout = format!("label=label[samples],boxes=boxes[rows<=3 of begins]{kind}");
+        let source = open(&layout).unwrap();
+        for _ in 0..2 {
+            let batch = read(&source, &[2, 1, 0]);
+            let column = batch.column("boxes").unwrap();
+            assert_eq!(column.offsets.as_deref(), Some(&[0, 3, 3, 5][..]));
+            let values: Vec<f64> = column.field.kind.numbers(&column.values).collect();
+            assert_eq!(values, [4, 5, 6, 7, 8, 9, 0, 1, 2, 3].map(f64::from));
+        }
+    }
+    let source = open("boxes=boxes[rows<=2 of begins]").unwrap();
+    let error = read_batch(&source, &[2], &mut Memory {})
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("a.npz [2]: \"boxes\" has 3 rows, and the layout says at most 2"),
+        "{error}"
+    );
+    let refused = |text: &str, want: &str| {
+        let error = open(text).unwrap_err().to_string();
+        assert!(error.contains(want), "{error}");
+    };
+    refused(
+        "boxes=boxes[rows<=3 of begin]",
+        "there is no array \"begin\"",
+    );
+    refused("boxes=boxes[rows<=3]", "or boxes=boxes[rows<=64 of BEGINS]");
+    write(&[0, 2, 5]);
+    let text = "label=label[samples],boxes=boxes[rows<=3 of begins]";
+    refused(text, "\"label\" has 3 samples and \"boxes\" has 2");
+    write(&[0, 2, 2, 6]);
+    refused(
+        text,
+        "\"begins\" of \"boxes\": the rows of the last sample end at 6",
+    );
+}
+
+#[test]
 fn entries_of_npz_are_fields_compressed_or_not() {
     let folder = tempfile::tempdir().unwrap();
     for compression in [CompressionMethod::Stored, CompressionMethod::Deflated] {

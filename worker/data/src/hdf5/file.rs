@@ -1,6 +1,7 @@
 //! One HDF5 file: its data sets, and reading numbers of them into memory that somebody else has.
 
 use std::io::Read;
+use std::ops::Range;
 use std::path::Path;
 
 use hdf5_metno::types::{FloatSize, IntSize, TypeDescriptor};
@@ -9,10 +10,11 @@ use hdf5_metno_sys::h5d::H5Dread;
 use hdf5_metno_sys::h5p::H5P_DEFAULT;
 use hdf5_metno_sys::h5s::H5S_ALL;
 
-use crate::convert::{Stored, convert};
+use crate::convert::{Packing, Stored, convert, unpack};
 use crate::layout::{First, Item, Layout};
 use crate::names::{listed, natural, nearest, perhaps};
-use crate::{Field, Rows};
+use crate::ragged::Ragged;
+use crate::{Field, Kind, Rows};
 
 /// Most data sets that are gathered for a message.
 pub const NAMES_MAX: usize = 64;
@@ -22,6 +24,10 @@ const GROUPS_DEEP_MAX: usize = 8;
 
 /// What the NetCDF library leaves in f32 values that were never written.
 pub const NETCDF_FILL: f32 = 9.969_21e36;
+
+/// Attributes of NetCDF's conventions that say how numbers are packed.
+const SCALE: &str = "scale_factor";
+const OFFSET: &str = "add_offset";
 
 /// An open file, and the data sets of a layout. The library has one lock for all files and threads.
 #[derive(Debug)]
@@ -39,6 +45,55 @@ struct Set {
     /// Of memory that is read into.
     memory: Datatype,
     shape: Vec<usize>,
+    meaning: Meaning,
+    /// Of one that holds the rows of several samples.
+    ragged: Option<Ragged>,
+}
+
+/// What numbers of a data set stand for, as attributes of NetCDF's conventions say. All of it is about numbers as
+/// they are stored.
+#[derive(Debug, Default)]
+struct Meaning {
+    packing: Option<Packing>,
+    /// Those that stand for missing ones.
+    missing: Vec<f64>,
+}
+
+impl Meaning {
+    fn of(dataset: &Dataset) -> Result<Self, String> {
+        let names = dataset.attr_names();
+        let names =
+            names.map_err(|error| format!("has attributes that cannot be read ({error})"))?;
+        let numbers = |name: &str| -> Result<Vec<f64>, String> {
+            if !names.iter().any(|other| other == name) {
+                return Ok(Vec::new());
+            }
+            let numbers = dataset
+                .attr(name)
+                .and_then(|attribute| attribute.read_raw());
+            numbers
+                .map_err(|error| format!("has an attribute {name} that holds no numbers ({error})"))
+        };
+        let number = |name: &str| match numbers(name)?[..] {
+            [] => Ok(None),
+            [number] if number.is_finite() && !(name == SCALE && number == 0.0) => Ok(Some(number)),
+            ref numbers => Err(format!(
+                "has {name} = {numbers:?}, which cannot be computed with: correct it, as by `ncatted`"
+            )),
+        };
+        let packing = match (number(SCALE)?, number(OFFSET)?) {
+            (None, None) => None,
+            (scale, offset) => Some(Packing {
+                scale: scale.unwrap_or(1.0),
+                offset: offset.unwrap_or(0.0),
+            }),
+        };
+        let mut missing = [numbers("_FillValue")?, numbers("missing_value")?].concat();
+        if names.iter().any(|name| name == "DIMENSION_LIST") {
+            missing.push(f64::from(NETCDF_FILL));
+        }
+        Ok(Self { packing, missing })
+    }
 }
 
 /// The names of all data sets of a file, in natural order.
@@ -84,7 +139,17 @@ impl Opened {
             let dataset = file
                 .dataset(name)
                 .map_err(|error| missing(path, name, &error))?;
-            Set::of(dataset).map_err(|reason| format!("{name:?} {reason}"))
+            let set = Set::of(dataset).map_err(|reason| format!("{name:?} {reason}"))?;
+            match &item.first {
+                First::Ragged { offsets, .. } => {
+                    let begins = file
+                        .dataset(offsets)
+                        .map_err(|error| missing(path, offsets, &error))?;
+                    set.ragged(begins)
+                        .map_err(|reason| format!("{offsets:?} of {name:?}: {reason}"))
+                }
+                _ => Ok(set),
+            }
         };
         let sets: Result<_, String> = layout.items().iter().map(set).collect();
         Ok(Self {
@@ -107,9 +172,10 @@ impl Opened {
             let first = set.shape.first();
             let first =
                 *first.ok_or_else(|| format!("{name:?} is a single number, so nothing counts"))?;
-            if item.first != First::Samples {
+            if !item.first.counts_samples() {
                 continue;
             }
+            let first = set.ragged.as_ref().map_or(first, Ragged::samples);
             match samples {
                 None => samples = Some((name, first)),
                 Some((_, samples)) if samples == first => {}
@@ -138,10 +204,11 @@ impl Opened {
                     "{name:?} has the shape {shape:?}: there are no numbers in it"
                 ));
             }
-            let kind = item.kind.unwrap_or_else(|| set.stored.kind());
+            let kind = item.kind.unwrap_or_else(|| set.kind());
+            set.fits(item, kind)?;
             let mut field = Field::new(&item.field, kind, shape);
             field.classes = item.classes;
-            if let First::Rows { most } = item.first {
+            if let First::Rows { most } | First::Ragged { most, .. } = item.first {
                 field.rows = Rows::Varying { most };
             }
             Ok(field)
@@ -149,17 +216,18 @@ impl Opened {
         layout.items().iter().zip(&self.sets).map(field).collect()
     }
 
-    /// Reads a field of a sample of the file.
+    /// Reads a field of a sample of the file; with `check` it is looked for missing numbers.
     ///
     /// # Errors
-    /// Another shape than the field has, more rows than it may have, numbers that its kind does not hold,
-    /// damaged data.
+    /// Another shape than the field has, more rows than it may have, numbers that its kind does not hold or that
+    /// are missing, damaged data.
     pub fn read(
         &self,
         number: usize,
         item: &Item,
         field: &Field,
         sample: usize,
+        check: bool,
         room: &mut crate::Room<'_>,
     ) -> Result<(), String> {
         let set = &self.sets[number];
@@ -168,15 +236,15 @@ impl Opened {
             let (name, got, want) = (
                 &item.dataset,
                 &set.shape,
-                Expected(item.first, &field.shape),
+                Expected(&item.first, &field.shape),
             );
             return Err(format!(
                 "{name:?} has the shape {got:?}, and it should have {want}"
             ));
         }
-        let (selection, rows) = match item.first {
+        let (selection, rows) = match &item.first {
             First::Extent => (None, 1),
-            First::Rows { most } if set.shape[0] > most => {
+            First::Rows { most } if set.shape[0] > *most => {
                 let (name, rows) = (&item.dataset, set.shape[0]);
                 let reason = "raise the number in the layout";
                 return Err(format!(
@@ -184,52 +252,54 @@ impl Opened {
                 ));
             }
             First::Rows { .. } => (None, set.shape[0]),
+            First::Ragged { most, .. } => {
+                let ragged = set.ragged.as_ref().expect("it was opened with the layout");
+                let rows = ragged.rows(sample, *most);
+                let rows = rows.map_err(|reason| format!("{:?} {reason}", item.dataset))?;
+                (Some(rows.clone()), rows.len())
+            }
             First::Samples if sample >= set.shape[0] => {
                 let (name, samples) = (&item.dataset, set.shape[0]);
                 return Err(format!("{name:?} has {samples} samples only"));
             }
-            First::Samples => (Some(sample), 1),
+            First::Samples => (Some(sample..sample + 1), 1),
         };
         let bytes = crate::source::placed(room, rows * field.row_bytes());
         if bytes.is_empty() {
             return Ok(());
         }
-        if set.stored.is(field.kind) {
-            return set.read(selection, bytes);
+        let complete = |stored: &[u8]| {
+            let missing = check.then(|| set.stored.first_of(stored, &set.meaning.missing));
+            match missing.flatten() {
+                Some((at, value)) => Err(field.missing(at, value)),
+                None => Ok(()),
+            }
+        };
+        set.fits(item, field.kind)?;
+        if set.meaning.packing.is_none() && set.stored.is(field.kind) {
+            set.read(selection, bytes)?;
+            return complete(bytes);
         }
         let mut stored = vec![0; bytes.len() / field.kind.bytes() * set.stored.bytes()];
         set.read(selection, &mut stored)?;
-        convert(set.stored, &stored, field.kind, bytes).map_err(|unfit| field.unfit(unfit))
-    }
-
-    /// Numbers that stand for missing ones in a data set, as attributes say: NetCDF's conventions.
-    pub fn missing(&self, number: usize) -> Vec<f64> {
-        let dataset = &self.sets[number].dataset;
-        let mut missing = Vec::new();
-        for name in dataset.attr_names().unwrap_or_default() {
-            match &*name {
-                "_FillValue" | "missing_value" => {
-                    let attribute = dataset.attr(&name);
-                    let values = attribute.and_then(|attribute| attribute.read_raw::<f64>());
-                    missing.extend(values.unwrap_or_default());
-                }
-                "DIMENSION_LIST" => missing.push(f64::from(NETCDF_FILL)),
-                _ => {}
-            }
-        }
-        missing
+        complete(&stored)?;
+        let converted = match set.meaning.packing {
+            None => convert(set.stored, &stored, field.kind, bytes),
+            Some(packing) => unpack(packing, set.stored, &stored, field.kind, bytes),
+        };
+        converted.map_err(|unfit| field.unfit(unfit))
     }
 }
 
 /// A shape in words.
-struct Expected<'a>(First, &'a [usize]);
+struct Expected<'a>(&'a First, &'a [usize]);
 
 impl std::fmt::Display for Expected<'_> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let first = match self.0 {
             First::Extent => None,
             First::Samples => Some("samples".to_owned()),
-            First::Rows { .. } => Some("rows".to_owned()),
+            First::Rows { .. } | First::Ragged { .. } => Some("rows".to_owned()),
         };
         let extents = self.1.iter().map(ToString::to_string);
         let extents: Vec<_> = first.into_iter().chain(extents).collect();
@@ -238,6 +308,28 @@ impl std::fmt::Display for Expected<'_> {
 }
 
 impl Set {
+    /// What numbers become where nobody says.
+    fn kind(&self) -> Kind {
+        match self.meaning.packing {
+            None => self.stored.kind(),
+            Some(_) => Kind::F32,
+        }
+    }
+
+    /// Refuses whole numbers for what is packed.
+    fn fits(&self, item: &Item, kind: Kind) -> Result<(), String> {
+        let is_whole = matches!(kind, Kind::U8 | Kind::I16 | Kind::I32);
+        match self.meaning.packing {
+            Some(Packing { scale, offset }) if is_whole => {
+                let (name, field, kind) = (&item.dataset, &item.field, kind.name());
+                Err(format!(
+                    "{name:?} is packed ({SCALE} {scale}, {OFFSET} {offset}), so that its numbers are not whole, and {field} is {kind}: write \"{field}={name}:f32\""
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn of(dataset: Dataset) -> Result<Self, String> {
         let damaged = |error: hdf5_metno::Error| format!("cannot be read: {error}");
         let shape = dataset.get_shape().map_err(damaged)?;
@@ -247,14 +339,35 @@ impl Set {
         let memory = descriptor.and_then(|stored| Datatype::from_descriptor(&stored));
         Ok(Self {
             memory: memory.map_err(damaged)?,
+            meaning: Meaning::of(&dataset)?,
             dataset,
             stored,
             shape,
+            ragged: None,
         })
     }
 
-    /// Reads all numbers, or those of one place of the first extent, as they are stored, little-endian.
-    fn read(&self, selection: Option<usize>, into: &mut [u8]) -> Result<(), String> {
+    /// The same, which holds the rows of several samples; `begins` says where each sample's are.
+    fn ragged(self, begins: Dataset) -> Result<Self, String> {
+        let begins = Self::of(begins)?;
+        let [count] = begins.shape[..] else {
+            return Err(format!(
+                "has the shape {:?}, and it should have one extent",
+                begins.shape
+            ));
+        };
+        let mut stored = vec![0; count * begins.stored.bytes()];
+        begins.read(None, &mut stored)?;
+        let numbers = begins.stored.whole_numbers(&stored);
+        let rows = self.shape.first().copied().unwrap_or(0);
+        Ok(Self {
+            ragged: Some(Ragged::new(numbers.as_deref(), rows)?),
+            ..self
+        })
+    }
+
+    /// Reads all numbers, or those of some places of the first extent, as they are stored, little-endian.
+    fn read(&self, selection: Option<Range<usize>>, into: &mut [u8]) -> Result<(), String> {
         let damaged = |error: hdf5_metno::Error| {
             format!("it is damaged: its numbers cannot be read ({error}); fetch it again")
         };

@@ -358,6 +358,70 @@ fn more_rows_than_the_layout_says() {
     read(&source, &[0]).unwrap();
 }
 
+/// A file of samples with so many boxes each, whose numbers count on from `first`.
+fn write_boxes(path: &Path, rows: &[usize], first: usize, begins: &[i64]) {
+    let all = rows.iter().sum::<usize>();
+    let file = File::create(path).unwrap();
+    let boxes = Array2::from_shape_fn((all, 2), |(row, at)| ((first + row) * 10 + at) as f64);
+    put(&file, "boxes", &boxes);
+    put(&file, "at/begins", &Array1::from(begins.to_vec()));
+    put(&file, "label", &Array1::from_elem(rows.len(), 1u8));
+}
+
+#[test]
+fn rows_that_vary_in_files_of_several_samples() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    write_boxes(&at("0.h5"), &[2, 0, 3], 0, &[0, 2, 2, 5]);
+    write_boxes(&at("1.h5"), &[0, 1], 5, &[0, 0, 1]);
+    let boxes = layout("label=label[samples],boxes=boxes[rows<=3 of at/begins]:f32");
+    let check = |source: &Hdf5Folder| {
+        assert_eq!(source.len(), 5);
+        let fields: Vec<_> = source.fields().iter().map(ToString::to_string).collect();
+        assert_eq!(fields, ["label u8 []", "boxes f32 [≤ 3, 2]"]);
+        for _ in 0..2 {
+            let batch = read(source, &[4, 1, 2, 0, 3]).unwrap();
+            let column = batch.column("boxes").unwrap();
+            assert_eq!(column.offsets.as_deref(), Some(&[0, 1, 1, 4, 6, 6][..]));
+            let rows = [5, 2, 3, 4, 0, 1].map(|row| [row * 10, row * 10 + 1]);
+            let want = rows.concat().into_iter().map(|number| number as f32);
+            assert_eq!(column.values, bytes(want));
+        }
+    };
+    let source = Hdf5Folder::open(folder.path(), Some(&boxes)).unwrap();
+    check(&source);
+    source.write_manifest(&at(manifest::FILE)).unwrap();
+    check(&Hdf5Folder::open(folder.path(), None).unwrap());
+    std::fs::remove_file(at(manifest::FILE)).unwrap();
+
+    let few = layout("label=label[samples],boxes=boxes[rows<=2 of at/begins]");
+    let source = Hdf5Folder::open(folder.path(), Some(&few)).unwrap();
+    read(&source, &[0, 1, 3, 4]).unwrap();
+    let text = reason(&source, 2, "0.h5 [2]");
+    assert!(
+        text.contains("\"boxes\" has 3 rows, and the layout says at most 2; raise"),
+        "{text}"
+    );
+
+    let refused = |begins: &[i64], want: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        write_boxes(&folder.path().join("1.h5"), &[0, 1], 5, begins);
+        let error = refused(folder.path(), Some(&boxes));
+        assert!(error.contains("1.h5") && error.contains(want), "{error}");
+    };
+    refused(
+        &[0, 1, 0],
+        "\"at/begins\" of \"boxes\": the rows of sample 1 begin at 1",
+    );
+    refused(&[0, 1], "\"label\" has 2 samples and \"boxes\" has 1");
+    let error = Hdf5Folder::open(
+        folder.path(),
+        Some(&layout("boxes=boxes[rows<=3 of begins]")),
+    );
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("it has no data set \"begins\""), "{error}");
+}
+
 #[test]
 fn missing_values_of_netcdf() {
     let folder = tempfile::tempdir().unwrap();
@@ -393,6 +457,140 @@ fn missing_values_of_netcdf() {
         "a.nc",
     );
     read(&write(-999.0, None), &[3]).unwrap();
+}
+
+/// A folder with files of one variable `t` of three numbers, with these attributes.
+fn netcdf<T: H5Type>(folder: &Path, name: &str, numbers: [T; 3], attributes: &[(&str, &[f64])]) {
+    let file = File::create(folder.join(name)).unwrap();
+    put(&file, "t", &Array1::from_iter(numbers));
+    let dataset = file.dataset("t").unwrap();
+    for (name, values) in attributes {
+        let attribute = dataset.new_attr_builder().with_data(*values);
+        attribute.create(*name).unwrap();
+    }
+}
+
+#[test]
+fn packed_variables_of_netcdf_become_what_they_stand_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    // Each file has numbers of its own.
+    netcdf(
+        at,
+        "0.nc",
+        [0i16, 100, -100],
+        &[("scale_factor", &[0.5]), ("add_offset", &[270.0])],
+    );
+    netcdf(at, "1.nc", [1u8, 2, 3], &[("scale_factor", &[10.0])]);
+    netcdf(at, "2.nc", [1.5f32, 2.0, 3.0], &[("add_offset", &[1.0])]);
+    netcdf(at, "3.nc", [7.0f64, 8.0, 9.0], &[]);
+    let open = |text: &str| Hdf5Folder::open(at, Some(&layout(text)));
+    let source = open("t=t").unwrap();
+    assert_eq!(source.fields(), [Field::new("t", Kind::F32, &[3])]);
+    let want = [
+        [270.0, 320.0, 220.0],
+        [10.0, 20.0, 30.0],
+        [2.5, 3.0, 4.0],
+        [7.0, 8.0, 9.0],
+    ];
+    for _ in 0..2 {
+        let batch = read(&source, &[0, 1, 2, 3]).unwrap();
+        assert_eq!(batch.columns[0].values, bytes(want.concat()));
+    }
+    let half = read(&open("t=t:f16").unwrap(), &[0]).unwrap();
+    let numbers = Kind::F16.numbers(&half.columns[0].values);
+    assert_eq!(numbers.collect::<Vec<_>>(), [270.0, 320.0, 220.0]);
+
+    let error = refused(&at.join("0.nc"), Some(&layout("t=t:i16")));
+    assert!(
+        error.contains(
+            "\"t\" is packed (scale_factor 0.5, add_offset 270), so that its numbers are not whole, and t is i16: write \"t=t:f32\""
+        ),
+        "{error}"
+    );
+    std::fs::remove_file(at.join("0.nc")).unwrap();
+    std::fs::remove_file(at.join("1.nc")).unwrap();
+    netcdf(at, "1.nc", [1u8, 2, 3], &[]);
+    netcdf(at, "2.nc.nc", [1u8, 2, 3], &[("scale_factor", &[10.0])]);
+    let source = open("t=t").unwrap();
+    assert_eq!(source.fields(), [Field::new("t", Kind::U8, &[3])]);
+    let text = reason(&source, 2, "2.nc.nc");
+    assert!(text.contains("write \"t=t:f32\""), "{text}");
+}
+
+#[test]
+fn missing_values_are_told_as_they_are_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let packed = [("scale_factor", &[0.5][..]), ("add_offset", &[270.0])];
+    let with =
+        |name: &'static str, values: &'static [f64]| [&packed[..], &[(name, values)]].concat();
+    netcdf(
+        folder.path(),
+        "0.nc",
+        [0i16, 1, -32767],
+        &with("_FillValue", &[-32767.0]),
+    );
+    netcdf(
+        folder.path(),
+        "1.nc",
+        [0i16, 5, 1],
+        &with("missing_value", &[4.0, 5.0]),
+    );
+    // What -540 stands for is 0, and 270 is what 0 stands for.
+    netcdf(
+        folder.path(),
+        "2.nc",
+        [0i16, 1, -540],
+        &with("_FillValue", &[270.0]),
+    );
+    // As f32 it would not be the same number.
+    netcdf(
+        folder.path(),
+        "3.nc",
+        [0.1f64, 1.0, 2.0],
+        &[("_FillValue", &[0.1])],
+    );
+    let source = Hdf5Folder::open(folder.path(), Some(&layout("t=t"))).unwrap();
+    let check = |sample: usize, want: &str| {
+        let text = reason(&source, sample, &format!("{sample}.nc"));
+        assert_eq!(text, want);
+    };
+    check(0, "t is missing at [2]: -3.2767e4 is the fill value");
+    check(1, "t is missing at [1]: 5e0 is the fill value");
+    read(&source, &[2]).unwrap();
+    check(3, "t is missing at [0]: 1e-1 is the fill value");
+}
+
+#[test]
+fn attributes_that_cannot_be_computed_with_are_named() {
+    let check = |attributes: &[(&str, &[f64])], want: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        netcdf(folder.path(), "0.nc", [1i16, 2, 3], attributes);
+        let error = refused(folder.path(), Some(&layout("t=t")));
+        assert!(error.contains(want) && error.contains("0.nc"), "{error}");
+    };
+    check(
+        &[("scale_factor", &[0.0])],
+        "\"t\" has scale_factor = [0.0]",
+    );
+    check(&[("scale_factor", &[f64::NAN])], "has scale_factor = [NaN]");
+    check(
+        &[("add_offset", &[1.0, 2.0])],
+        "has add_offset = [1.0, 2.0]",
+    );
+    let folder = tempfile::tempdir().unwrap();
+    netcdf(folder.path(), "0.nc", [1i16, 2, 3], &[]);
+    let file = File::open_rw(folder.path().join("0.nc")).unwrap();
+    let text = [FixedAscii::<8>::from_ascii(b"half").unwrap()];
+    let dataset = file.dataset("t").unwrap();
+    let attribute = dataset.new_attr_builder().with_data(&text);
+    attribute.create("scale_factor").unwrap();
+    drop((dataset, file));
+    let error = refused(folder.path(), Some(&layout("t=t")));
+    assert!(
+        error.contains("\"t\" has an attribute scale_factor that holds no numbers"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -1,15 +1,13 @@
 //! Files of a group's sets, copied to the node's own disk while training goes on.
 
+use std::fmt::Display;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use super::Dataset;
-
-/// Copies files of training samples in the background, set by set. Ends, between two pieces of a file, when it is
-/// dropped.
+/// Copies files of samples in the background, range by range. Ends, between two pieces of a file, when it is dropped.
 pub struct Staging {
     wanted: Option<Sender<Vec<Range<usize>>>>,
     stop: Arc<AtomicBool>,
@@ -17,12 +15,24 @@ pub struct Staging {
 }
 
 impl Staging {
-    /// Of a data set whose files are copied nowhere, nothing is done.
-    pub fn new(dataset: Arc<dyn Dataset>) -> Self {
-        let (wanted, asked) = channel();
+    /// Copies by `copy`, such as [`stage`](crate::stage), which ends early once it is told to stop.
+    pub fn new<E: Display>(
+        mut copy: impl FnMut(Range<usize>, &AtomicBool) -> Result<(), E> + Send + 'static,
+    ) -> Self {
+        let (wanted, asked): (_, Receiver<Vec<Range<usize>>>) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let copy = move || stage(&*dataset, &asked, &stopped);
+        let copy = move || {
+            for part in asked.into_iter().flatten() {
+                if stopped.load(Ordering::Relaxed) {
+                    return;
+                }
+                if let Err(error) = copy(part, &stopped) {
+                    // Whoever reads the file says it, too, and ends the run.
+                    tracing::warn!("files cannot be copied ahead of their use: {error}");
+                }
+            }
+        };
         // Not supervised: what it does not copy is copied, or read where it is, when it is used.
         let thread = std::thread::Builder::new().name("staging".into());
         let thread = thread.spawn(copy).inspect_err(|error| {
@@ -37,8 +47,8 @@ impl Staging {
         }
     }
 
-    /// Samples of the training split that will be used; the ranks of a group copy a part of their files first that
-    /// is another one for each.
+    /// Samples that will be used; the ranks of a group copy a part of their files first that is another one for
+    /// each.
     pub fn want(&self, samples: Range<usize>, rank: u32, ranks: u32) {
         let parts = in_parts(samples, rank as usize, ranks as usize);
         if let Some(wanted) = &self.wanted {
@@ -65,20 +75,6 @@ fn in_parts(samples: Range<usize>, rank: usize, ranks: usize) -> Vec<Range<usize
     let part = |nth: usize| (rank + nth) % ranks;
     let parts = (0..ranks).map(|nth| cut(part(nth))..cut(part(nth) + 1));
     parts.filter(|part| !part.is_empty()).collect()
-}
-
-fn stage(dataset: &dyn Dataset, asked: &Receiver<Vec<Range<usize>>>, stop: &AtomicBool) {
-    for parts in asked {
-        for part in parts {
-            if stop.load(Ordering::Relaxed) {
-                return;
-            }
-            if let Err(error) = dataset.stage(part, stop) {
-                // Whoever reads the file says it, too, and ends the run.
-                tracing::warn!("files cannot be copied ahead of their use: {error}");
-            }
-        }
-    }
 }
 
 #[cfg(test)]
