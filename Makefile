@@ -4,7 +4,10 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo demo-cosmoflow demo-hep data-cosmology data-hep check-hep test python python-test python-examples python-torches python-torch-oldest python-torch-newest python-types python-bench wheel wheel-test example chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint proto nccl nccl-check cuda gpu-check docs clean help
+.PHONY: demo demo-cosmoflow demo-hep demo-climate-boxes data-cosmology data-hep check-hep test python python-test \
+  python-examples python-torches python-torch-oldest python-torch-newest python-types python-bench wheel wheel-test example \
+  chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint proto nccl nccl-check \
+  cuda gpu-check docs clean help
 
 DEPS  := .deps
 VENV  := $(DEPS)/venv
@@ -29,6 +32,7 @@ help:
 	@printf 'make data-cosmology  only those data: cubes of matter, 2.2 GB in .deps/data/cosmology\n'
 	@printf 'make demo-hep  make collisions and train a network to find new physics among them (deploy/configs/hep.toml)\n'
 	@printf 'make data-hep  images of collisions of protons, made with Pythia 8: 740 MB in .deps/data/hep; check-hep checks the script\n'
+	@printf 'make demo-climate-boxes  make weather and train a network to find boxes around its extremes (deploy/configs/climate-boxes.toml)\n'
 	@printf 'make test   set up and run all tests\n'
 	@printf 'make python-test  build the Python package in the tree, and run its tests\n'
 	@printf 'make python-examples  try the scripts of examples/pytorch, each for some seconds\n'
@@ -82,6 +86,11 @@ demo-hep: data-hep
 	$(call say,building in release (the first build takes 5 to 15 minutes on 2 cores))
 	cargo build --release --package tradewind --package tradewind-bench --package tradewind-data --package tradewind-server --package tradewind-worker
 	target/release/tradewind run deploy/configs/hep.toml
+
+demo-climate-boxes: data-climate
+	$(call say,building in release (the first build takes 5 to 15 minutes on 2 cores))
+	cargo build --release --package tradewind --package tradewind-bench --package tradewind-data --package tradewind-server --package tradewind-worker
+	target/release/tradewind run deploy/configs/climate-boxes.toml
 
 test: setup
 	$(call say,building and running the tests (the first build takes 5 to 15 minutes on 2 cores))

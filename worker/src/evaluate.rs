@@ -85,6 +85,15 @@ pub fn evaluate(
 
 fn save_picture(picture: &Picture, path: &Path) -> anyhow::Result<()> {
     let map = vec![picture.latitude.len(), picture.longitude.len()];
+    let outlines = picture.outlines.each_ref().map(|outlines| {
+        let numbers = outlines.iter().flat_map(|outline| {
+            let [south, north] = outline.latitude;
+            let [west, east] = outline.longitude;
+            [south, west, north, east, outline.class.into()]
+        });
+        numbers.collect::<Vec<f32>>()
+    });
+    let [of_truth, of_forecast] = &outlines;
     let tensors = [
         ("truth", map.clone(), &picture.truth),
         ("forecast", map, &picture.forecast),
@@ -93,6 +102,12 @@ fn save_picture(picture: &Picture, path: &Path) -> anyhow::Result<()> {
             "longitude",
             vec![picture.longitude.len()],
             &picture.longitude,
+        ),
+        ("truth.outlines", vec![of_truth.len() / 5, 5], of_truth),
+        (
+            "forecast.outlines",
+            vec![of_forecast.len() / 5, 5],
+            of_forecast,
         ),
     ];
     let views = tensors.into_iter().map(|(name, shape, values)| {

@@ -43,8 +43,8 @@ pub use resolved::RECORDED;
 pub use script::command_override;
 pub use slurm::{ENDING_S as SLURM_ENDING_S, Slurm};
 pub use task::{
-    Cosmoflow, Deepcam, Forecast, Hep, KnownTask, Mnist, Replay, Resnet, Task, TaskDefinition,
-    TaskSettings, Typed, Unfit, Wrong, described, description,
+    ClimateBoxes, Cosmoflow, Deepcam, Forecast, Hep, KnownTask, Mnist, Replay, Resnet, Task,
+    TaskDefinition, TaskSettings, Typed, Unfit, Wrong, described, description,
 };
 pub use tasks::Tasks;
 use toml_edit::{Document, Item, TableLike};

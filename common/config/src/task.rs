@@ -1,6 +1,7 @@
 //! What is trained, and on what. A task has a name, which `model.name` chooses, and keys of its own;
 //! [`task!`](macro@crate::task) defines it once. Those of other tasks need not be given.
 
+mod boxes;
 mod cosmoflow;
 mod deepcam;
 mod described;
@@ -19,6 +20,7 @@ use toml_edit::Document;
 
 use super::key::Key;
 use super::{Value, Values};
+pub use boxes::ClimateBoxes;
 pub use cosmoflow::Cosmoflow;
 pub use deepcam::Deepcam;
 pub use described::{described, description};
@@ -40,6 +42,7 @@ pub(crate) const BUILT_IN: &[KnownTask] = &[
     KnownTask::of::<Cosmoflow>(),
     KnownTask::of::<Hep>(),
     KnownTask::of::<Deepcam>(),
+    KnownTask::of::<ClimateBoxes>(),
 ];
 
 /// What stands in the place of a task where ranks are a person's script, which brings model, data and loss. No

@@ -5,11 +5,14 @@ use std::path::Path;
 use plotters::style::RGBColor;
 
 use super::axes::{LABEL_SIZE, Panel, Scale, TICK_SIZE, Tick, stepped_ticks};
-use super::maps::Maps;
+use super::maps::{Maps, Outline};
 use super::picture::{Anchor, Picture};
-use super::{GREY, INK, MISSING, ReportError, diverging, sequential};
+use super::{GREY, INK, MISSING, PAPER, ReportError, diverging, sequential};
 
 const SIZE: (u32, u32) = (1600, 520);
+
+/// Colours of outlines by class, from 1 on: apart from each other and from those of maps.
+const OUTLINES: [RGBColor; 2] = [RGBColor(255, 125, 20), PAPER];
 
 /// Draws truth, forecast and error as three maps.
 pub fn draw_forecast(maps: &Maps, png: &Path) -> Result<(), ReportError> {
@@ -51,6 +54,11 @@ fn forecast_picture(maps: &Maps) -> Picture {
         let above = ((frame.across.0 + frame.across.1) / 2.0, frame.down.0 - 18.0);
         picture.text(above, Anchor::Middle, LABEL_SIZE, INK, name);
         draw_map(&mut picture, frame, maps, values, scale, palette);
+    }
+    for (outlines, frame) in maps.outlines.iter().zip(&frames) {
+        for outline in outlines {
+            draw_outline(&mut picture, frame, outline);
+        }
     }
     let below = frames[0].down.1 + 42.0;
     let shared = (frames[0].across.0 + 120.0, frames[1].across.1 - 120.0);
@@ -173,6 +181,30 @@ fn cells(edges: &[f64], pixels: (f64, f64), scale: Scale) -> Vec<(usize, f64, f6
     cells
 }
 
+fn draw_outline(picture: &mut Picture, frame: &Panel, outline: &Outline) {
+    let along = |scale: Scale, pixels: (f64, f64), degrees: f64| {
+        pixels.0 + scale.position(degrees).clamp(0.0, 1.0) * (pixels.1 - pixels.0)
+    };
+    let [west, east] = outline
+        .longitude
+        .map(|east| along(frame.x, frame.across, east));
+    let (bottom, top) = (frame.down.1, frame.down.0);
+    let [south, north] = outline
+        .latitude
+        .map(|north| along(frame.y, (bottom, top), north));
+    let corners = vec![
+        (west, south),
+        (east, south),
+        (east, north),
+        (west, north),
+        (west, south),
+    ];
+    let color = OUTLINES[outline.class.saturating_sub(1) % OUTLINES.len()];
+    // A dark seam keeps them apart from light cells.
+    picture.line(corners.clone(), 4.0, INK);
+    picture.line(corners, 2.0, color);
+}
+
 fn degree_ticks(scale: Scale, wanted: usize, label: fn(f64) -> String) -> Vec<Tick> {
     let Scale::Linear(low, high) = scale else {
         return Vec::new();
@@ -254,6 +286,32 @@ mod tests {
                 .sum::<u32>()
         };
         assert!(light(frame.down.1 - 8.0) > light(frame.down.0 + 8.0) + 100);
+    }
+
+    #[test]
+    fn outlines_are_drawn_where_they_are() {
+        let mut with = tensors();
+        with.push((
+            "truth.outlines",
+            vec![1, 5],
+            vec![20.0, 240.0, 40.0, 270.0, 1.0],
+        ));
+        let maps = read(&with, &KEYS).unwrap();
+        assert_eq!(maps.outlines[0][0].latitude, [20.0, 40.0]);
+        assert!(maps.outlines[1].is_empty());
+        let pixels = forecast_picture(&maps).pixels().unwrap();
+        let frame = map_frame(&maps, 70.0, 530.0);
+        let at = |east: f64, north: f64| {
+            let x = frame.across.0 + frame.x.position(east) * (frame.across.1 - frame.across.0);
+            let y = frame.down.1 - frame.y.position(north) * (frame.down.1 - frame.down.0);
+            let at = 3 * (y.round() as usize * SIZE.0 as usize + x.round() as usize);
+            RGBColor(pixels[at], pixels[at + 1], pixels[at + 2])
+        };
+        let near = |color: RGBColor| color.0 > 180 && color.1.abs_diff(125) < 60 && color.2 < 90;
+        for (east, north) in [(240.0, 30.0), (270.0, 30.0), (255.0, 20.0), (255.0, 40.0)] {
+            assert!(near(at(east, north)), "{:?}", at(east, north));
+        }
+        assert!(!near(at(255.0, 30.0)));
     }
 
     #[test]

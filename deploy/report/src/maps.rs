@@ -9,6 +9,8 @@ use super::ReportError;
 
 /// No file of maps is larger: a larger one is a mistake.
 const FILE_BYTES_MAX: u64 = 256 << 20;
+/// More could not be told apart.
+const OUTLINES_MAX: usize = 10_000;
 /// Longer texts of the file would not fit the picture.
 const TEXT_CHARS_MAX: usize = 40;
 
@@ -29,11 +31,25 @@ pub struct Maps {
     pub unit: String,
     /// Such as `air_temperature`.
     pub variable: String,
+    /// Rectangles on the map of truth and on the forecast.
+    pub outlines: [Vec<Outline>; 2],
+}
+
+/// A rectangle on a map, in degrees.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outline {
+    /// Its south and north edge.
+    pub latitude: [f64; 2],
+    /// Its west and east edge.
+    pub longitude: [f64; 2],
+    /// What kind of thing is there, from 1 on.
+    pub class: usize,
 }
 
 impl Maps {
     /// Reads `forecast.safetensors`: `truth` and `forecast` of shape \[lat, lon\], `latitude`,
-    /// `longitude` in degrees, all f32; metadata `label`, `unit`, `variable`.
+    /// `longitude` in degrees, all f32; metadata `label`, `unit`, `variable`. There may be `truth.outlines` and
+    /// `forecast.outlines` of shape \[n, 5\]: south, west, north, east, and a class from 1 on.
     pub fn read(path: &Path) -> Result<Self, ReportError> {
         let bytes = read_bounded(path)?;
         let content = |reason: String| ReportError::content(path, reason);
@@ -64,6 +80,10 @@ impl Maps {
             label: text("label")?,
             unit: text("unit")?,
             variable: text("variable")?,
+            outlines: [
+                outlines(tensors, "truth.outlines")?,
+                outlines(tensors, "forecast.outlines")?,
+            ],
             latitude: latitude.values,
             longitude: longitude.values,
         })
@@ -100,6 +120,34 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, ReportError> {
     Ok(bytes)
 }
 
+/// Those of a map, none where the file has none.
+fn outlines(tensors: &SafeTensors, name: &str) -> Result<Vec<Outline>, String> {
+    let Ok(tensor) = tensors.tensor(name) else {
+        return Ok(Vec::new());
+    };
+    let shape = [tensor.shape().first().copied().unwrap_or(0), 5];
+    if shape[0] > OUTLINES_MAX {
+        return Err(format!(
+            "`{name}` has {} outlines, and no map has more than {OUTLINES_MAX}",
+            shape[0]
+        ));
+    }
+    let values = floats(tensors, name, &shape)?;
+    if let Some(value) = values.iter().find(|value| !value.is_finite()) {
+        return Err(format!("`{name}` holds {value}"));
+    }
+    let (rows, _) = values.as_chunks::<5>();
+    let outline = |row: &[f32; 5]| {
+        let [south, west, north, east, class] = row.map(f64::from);
+        Outline {
+            latitude: [south, north],
+            longitude: [west, east],
+            class: class as usize,
+        }
+    };
+    Ok(rows.iter().map(outline).collect())
+}
+
 fn floats(tensors: &SafeTensors, name: &str, shape: &[usize]) -> Result<Vec<f32>, String> {
     let tensor = tensors
         .tensor(name)
@@ -109,7 +157,7 @@ fn floats(tensors: &SafeTensors, name: &str, shape: &[usize]) -> Result<Vec<f32>
     }
     if tensor.shape() != shape {
         return Err(format!(
-            "`{name}` has shape {:?}, not {shape:?} as `latitude` and `longitude` demand",
+            "`{name}` has shape {:?}, not {shape:?}",
             tensor.shape()
         ));
     }
@@ -248,6 +296,14 @@ pub(crate) mod tests {
             (
                 break_one(|t| t[1].1 = vec![49, 37]),
                 "`forecast` has shape [49, 37], not [37, 49]",
+            ),
+            (
+                break_one(|t| t.push(("truth.outlines", vec![1, 4], vec![1.0; 4]))),
+                "`truth.outlines` has shape [1, 4], not [1, 5]",
+            ),
+            (
+                break_one(|t| t.push(("forecast.outlines", vec![1, 5], vec![f32::NAN; 5]))),
+                "`forecast.outlines` holds NaN",
             ),
             (break_one(|t| drop(t.remove(0))), "no tensor `truth`"),
             (break_one(|t| t[2].1 = vec![37, 1]), "not one dimension"),

@@ -99,7 +99,7 @@ fn wrong_keys_are_told_with_file_and_line_before_anything_starts() {
         &["rings.width=\"wide\"", "model.name=ring"],
         &[
             "--set: rings.width = \"wide\"; it takes an integer from 1 to 4096",
-            "--set: model.name = \"ring\"; it takes one of \"forecast\", \"mnist\", \"resnet50\", \"replay\", \"cosmoflow\", \"hep\", \"deepcam\", \"rings\"; did you mean \"rings\"?",
+            "--set: model.name = \"ring\"; it takes one of \"forecast\", \"mnist\", \"resnet50\", \"replay\", \"cosmoflow\", \"hep\", \"deepcam\", \"climate-boxes\", \"rings\"; did you mean \"rings\"?",
         ],
     );
     check(

@@ -24,7 +24,7 @@ use tradewind_common::layout::TensorKind;
 use tradewind_common::record::{Better, Measure, Part, Scatter};
 use tradewind_data::{Field, Kind as Number, Moves};
 
-use super::layer::{Linear, Normed, rectified};
+use super::layer::{Linear, Normed, leaky, rectified};
 use super::{Reading, Report, Task, TaskError, TaskKind, measured, seeded};
 use crate::data::{Batch, DataError, Dataset, Split, Stored};
 
@@ -354,7 +354,7 @@ impl Network {
             if !is_stem && !self.mean {
                 hidden = hidden.max_pool3d(2, 2, 0, 1, false);
             }
-            hidden = leaky(&hidden);
+            hidden = leaky(&hidden, SLOPE);
             if !is_stem && self.mean {
                 hidden = hidden.avg_pool3d(2, 2, 0, false, true, None);
             }
@@ -365,7 +365,7 @@ impl Network {
         };
         let (last, layers) = self.linear.split_last().expect("one layer tells");
         for layer in layers {
-            hidden = leaky(&layer.forward(&hidden)).dropout(self.dropout, train);
+            hidden = leaky(&layer.forward(&hidden), SLOPE).dropout(self.dropout, train);
         }
         // Under autocast too, what is told is f32.
         last.forward(&hidden).to_kind(Kind::Float).tanh() * TOLD_MAX
@@ -387,11 +387,6 @@ impl Network {
         parameters.extend(buffers);
         parameters
     }
-}
-
-fn leaky(hidden: &Tensor) -> Tensor {
-    let slope = Tensor::full([1], SLOPE, (hidden.kind(), hidden.device()));
-    hidden.prelu(&slope)
 }
 
 #[cfg(test)]

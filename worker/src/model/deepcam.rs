@@ -28,25 +28,17 @@
 mod network;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use tch::{Device, Kind, Reduction, Tensor};
 use tradewind_common::layout::TensorKind;
 use tradewind_common::record::{Better, Measure, Part};
-use tradewind_data::{Field, Moves};
 
 use self::network::Network;
 use super::logistic::Logistic;
+use super::weather::{CLASSES, Maps, numbers};
 use super::{Picture, Reading, Report, Task, TaskError, TaskKind, measured, seeded};
-use crate::data::{Asked, Batch, DataError, Dataset, Split, Stored};
-
-/// What cells may be, by number.
-const CLASSES: [&str; 3] = ["background", "tropical cyclone", "atmospheric river"];
-
-/// Maps of a split that are looked at where all of them would be too many: for means, deviations and the parts of
-/// classes, for what a simple forecast is fitted to, and for a picture.
-const LOOKED_AT: usize = 16;
+use crate::data::{Batch, DataError, Dataset, Split};
 
 /// A class is taken to be this part of all cells at least, where it is rarer or was not seen.
 const PART_MIN: f64 = 1e-4;
@@ -57,8 +49,6 @@ const FITTED_CELLS: i64 = 200_000;
 /// No cell is left out of the loss.
 const NO_CLASS: i64 = -100;
 
-const OVER_MAPS: [i64; 3] = [0, 2, 3];
-
 impl TaskKind for tradewind_config::Deepcam {
     fn build(&self, seed: u64, reading: &Reading) -> Result<Box<dyn Task>, TaskError> {
         Ok(Box::new(Deepcam::new(self, seed, reading)?))
@@ -67,9 +57,7 @@ impl TaskKind for tradewind_config::Deepcam {
 
 /// The samples with the network.
 pub struct Deepcam {
-    samples: Arc<Stored>,
-    /// Whether channels are the last extent of images, and not the first.
-    channels_last: bool,
+    maps: Maps,
     /// Of the classes in the loss, `[classes]`.
     weights: Tensor,
     network: Network,
@@ -89,35 +77,13 @@ impl Deepcam {
         seed: u64,
         reading: &Reading,
     ) -> Result<Self, TaskError> {
-        let mut samples = Stored::of_folder(&settings.folder, reading)?;
-        let fields = samples.fields();
-        let Shape {
-            channels,
-            y,
-            x,
-            channels_last,
-        } = Shape::of(&settings.folder, &fields)?;
-        if settings.augment && channels_last {
-            return Err(TaskError::Other(format!(
-                "{}: data.augment = true needs images of shape [channels, y, x], and they are {}; set it to false, or \
-                 store them so",
-                settings.folder.display(),
-                Field::listed(&fields)
-            )));
-        }
-        if settings.augment {
-            let moves = Moves {
-                extents: 2,
-                roll: vec![1],
-                ..Moves::default()
-            };
-            samples = samples.augmented(&["image", "mask"], moves, seed)?;
-        }
-        let looked_at = Looked::at(&samples, channels, channels_last)?;
+        let maps = Maps::open(&settings.folder, settings.augment, seed, reading)?;
+        let looks = maps.looks()?;
         let network = seeded(seed, || {
-            Network::new(settings, channels, CLASSES.len() as i64)
+            Network::new(settings, maps.channels, CLASSES.len() as i64)
         });
         let times = network.smaller();
+        let (y, x) = (maps.y, maps.x);
         if y % times != 0 || x % times != 0 {
             return Err(TaskError::Other(format!(
                 "{}: maps are of {y} × {x} cells, and with {} blocks in model.entry height and width have to be \
@@ -126,19 +92,13 @@ impl Deepcam {
                 settings.entry.len()
             )));
         }
-        network.scale(&looked_at.mean, &looked_at.deviation);
-        let parts = looked_at.parts.clamp_min(PART_MIN);
+        network.scale(&looks.mean, &looks.deviation);
+        let parts = looks.parts.clamp_min(PART_MIN);
         Ok(Self {
-            samples: Arc::new(samples),
-            channels_last,
+            maps,
             weights: parts.pow_tensor_scalar(-settings.balance),
             network,
         })
-    }
-
-    /// The maps of a batch, `[samples, channels, y, x]`.
-    fn image(&self, batch: &Batch) -> Tensor {
-        channels_first(&batch["image"], self.channels_last)
     }
 
     /// Which class each cell is told, `[samples, y, x]`.
@@ -148,10 +108,12 @@ impl Deepcam {
 
     fn confusion(&self, split: Split) -> Result<Confusion, DataError> {
         let mut confusion = Confusion::default();
-        self.samples.each(split, self.network.device(), |batch| {
-            confusion.add(&batch["mask"], &self.told(&self.image(batch)));
-            Ok(())
-        })?;
+        self.maps
+            .samples
+            .each(split, self.network.device(), |batch| {
+                confusion.add(&batch["mask"], &self.told(&self.maps.image(batch)));
+                Ok(())
+            })?;
         Ok(confusion)
     }
 
@@ -159,13 +121,13 @@ impl Deepcam {
     /// regression on the channels of a cell alone, of which the highest tells.
     fn simple(&self) -> Result<[(&'static str, Confusion); 2], DataError> {
         let (mut x, mut y) = (Vec::new(), Vec::new());
-        let looked_at = looked_at(&self.samples, Split::Train);
+        let looked_at = self.maps.looked_at(Split::Train);
         for sample in &looked_at {
-            let batch = self.samples.batch(Asked::of(Split::Train, &[*sample]))?;
+            let batch = self.maps.one(Split::Train, *sample)?;
             let mask = batch["mask"].flatten(0, -1);
             let every = (mask.size()[0] * looked_at.len() as i64 / FITTED_CELLS).max(1);
             let some = |cells: Tensor| cells.slice(0, 0, None, every).copy();
-            x.push(some(self.cells(&self.image(&batch))));
+            x.push(some(self.cells(&self.maps.image(&batch))));
             y.push(some(mask));
         }
         let (x, y) = (Tensor::cat(&x, 0), Tensor::cat(&y, 0));
@@ -173,13 +135,18 @@ impl Deepcam {
         let fitted = classes.map(|class| Logistic::fit(&x, &y.eq(class).to_kind(Kind::Double)));
         let fitted: Vec<Logistic> = fitted.collect();
         let (mut background, mut logistic) = (Confusion::default(), Confusion::default());
-        self.samples.each(Split::HeldOut, Device::Cpu, |batch| {
-            let (x, mask) = (self.cells(&self.image(batch)), batch["mask"].flatten(0, -1));
-            let scores: Vec<Tensor> = fitted.iter().map(|fitted| fitted.scores(&x)).collect();
-            logistic.add(&mask, &Tensor::stack(&scores, 1).argmax(1, false));
-            background.add(&mask, &mask.zeros_like());
-            Ok(())
-        })?;
+        self.maps
+            .samples
+            .each(Split::HeldOut, Device::Cpu, |batch| {
+                let (x, mask) = (
+                    self.cells(&self.maps.image(batch)),
+                    batch["mask"].flatten(0, -1),
+                );
+                let scores: Vec<Tensor> = fitted.iter().map(|fitted| fitted.scores(&x)).collect();
+                logistic.add(&mask, &Tensor::stack(&scores, 1).argmax(1, false));
+                background.add(&mask, &mask.zeros_like());
+                Ok(())
+            })?;
         Ok([
             ("background everywhere", background),
             ("logistic regression on a cell's channels", logistic),
@@ -198,128 +165,20 @@ impl Deepcam {
 
     /// The masks of a held-out map: of some the one with most cells that are not background.
     fn picture(&self) -> Result<Option<Picture>, DataError> {
-        let mut most: Option<(i64, Batch)> = None;
-        for sample in looked_at(&self.samples, Split::HeldOut) {
-            let batch = self.samples.batch(Asked::of(Split::HeldOut, &[sample]))?;
-            let events = batch["mask"].ne(0).sum(Kind::Int64).int64_value(&[]);
-            if most.as_ref().is_none_or(|(most, _)| events > *most) {
-                most = Some((events, batch));
-            }
-        }
-        let map = |mask: &Tensor| {
-            let mask = mask.to(Device::Cpu).to_kind(Kind::Float).flatten(0, -1);
-            Vec::try_from(mask).expect("f32 on the CPU")
-        };
-        let numbers = |count: i64| (0..count).map(|number| number as f32).collect();
-        Ok(most.map(|(_, batch)| {
-            let mask = batch["mask"].select(0, 0);
-            let image = self.image(&batch).to(self.network.device());
+        Ok(self.maps.eventful()?.map(|batch| {
+            let image = self.maps.image(&batch).to(self.network.device());
+            let (latitude, longitude) = self.maps.degrees();
             Picture {
                 label: "a held-out map".into(),
                 unit: "class".into(),
                 variable: "0 background, 1 cyclone, 2 river".into(),
-                truth: map(&mask),
-                forecast: map(&self.told(&image)),
-                latitude: numbers(mask.size()[0]),
-                longitude: numbers(mask.size()[1]),
+                truth: numbers(&batch["mask"]),
+                forecast: numbers(&self.told(&image)),
+                latitude,
+                longitude,
+                outlines: Default::default(),
             }
         }))
-    }
-}
-
-/// Samples that lie evenly over a split, [`LOOKED_AT`] at most.
-fn looked_at(samples: &Stored, split: Split) -> Vec<usize> {
-    let all = samples.len(split);
-    let count = all.min(LOOKED_AT);
-    (0..count).map(|number| number * all / count).collect()
-}
-
-/// What some training samples are like.
-struct Looked {
-    /// `[channels]`.
-    mean: Tensor,
-    /// `[channels]`.
-    deviation: Tensor,
-    /// Of all cells that are of each class, `[classes]`.
-    parts: Tensor,
-}
-
-impl Looked {
-    /// At training samples, the same on every rank.
-    fn at(samples: &Stored, channels: i64, channels_last: bool) -> Result<Self, DataError> {
-        let sum = || Tensor::zeros([channels], (Kind::Double, Device::Cpu));
-        let (mut first, mut second, mut cells) = (sum(), sum(), 0.0);
-        let mut classes = Tensor::zeros([CLASSES.len() as i64], (Kind::Double, Device::Cpu));
-        for sample in looked_at(samples, Split::Train) {
-            let batch = samples.batch(Asked::of(Split::Train, &[sample]))?;
-            let image = channels_first(&batch["image"], channels_last).to_kind(Kind::Double);
-            let of =
-                |image: &Tensor| image.sum_dim_intlist(OVER_MAPS.as_slice(), false, Kind::Double);
-            first += of(&image);
-            second += of(&image.square());
-            let mask = batch["mask"].flatten(0, -1).to_kind(Kind::Int64);
-            cells += mask.numel() as f64;
-            classes += mask
-                .bincount::<Tensor>(None, CLASSES.len() as i64)
-                .to_kind(Kind::Double);
-        }
-        let mean: Tensor = first / cells;
-        let variance = second / cells - mean.square();
-        Ok(Self {
-            deviation: variance.clamp_min(1e-24).sqrt(),
-            parts: (classes / cells).to_kind(Kind::Float),
-            mean,
-        })
-    }
-}
-
-/// `[samples, channels, y, x]` of images that may have their channels last.
-fn channels_first(image: &Tensor, channels_last: bool) -> Tensor {
-    match channels_last {
-        true => image.permute([0, 3, 1, 2]),
-        false => image.shallow_clone(),
-    }
-}
-
-/// Extents of images.
-struct Shape {
-    channels: i64,
-    y: i64,
-    x: i64,
-    channels_last: bool,
-}
-
-impl Shape {
-    /// Of the field `image`, where there is a mask for it.
-    fn of(folder: &Path, fields: &[Field]) -> Result<Self, TaskError> {
-        let find = |name: &str| {
-            fields
-                .iter()
-                .find(|field| field.name == name && !field.varies())
-        };
-        let mask = find("mask").filter(|mask| mask.classes == Some(CLASSES.len() as u32));
-        let shapes = find("image").zip(mask);
-        let shape = shapes.and_then(|(image, mask)| match (&image.shape[..], &mask.shape[..]) {
-            ([channels, y, x], mask) if [*y, *x] == mask => Some((*channels, *y, *x, false)),
-            ([y, x, channels], mask) if [*y, *x] == mask => Some((*channels, *y, *x, true)),
-            _ => None,
-        });
-        let Some((channels, y, x, channels_last)) = shape else {
-            return Err(TaskError::Other(format!(
-                "{}: samples need a field image of shape [channels, y, x] or [y, x, channels], and a field mask of \
-                 shape [y, x], of {} classes; they have {}",
-                folder.display(),
-                CLASSES.len(),
-                Field::listed(fields)
-            )));
-        };
-        let [channels, y, x] = [channels, y, x].map(|extent| extent as i64);
-        Ok(Self {
-            channels,
-            y,
-            x,
-            channels_last,
-        })
     }
 }
 
@@ -360,12 +219,12 @@ impl Task for Deepcam {
     }
 
     fn dataset(&self) -> Arc<dyn Dataset> {
-        Arc::clone(&self.samples) as Arc<dyn Dataset>
+        Arc::clone(&self.maps.samples) as Arc<dyn Dataset>
     }
 
     /// The mean over cells of the cross-entropy, in nats, times the weight of the cell's class.
     fn loss(&self, batch: &Batch) -> Tensor {
-        let told = self.network.forward(&self.image(batch), true);
+        let told = self.network.forward(&self.maps.image(batch), true);
         let mask = batch["mask"].to_kind(Kind::Int64);
         let weights = self.weights.to(told.device());
         let losses = told.cross_entropy_loss(&mask, Some(&weights), Reduction::None, NO_CLASS, 0.0);

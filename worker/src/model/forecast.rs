@@ -254,6 +254,7 @@ impl Task for Forecast {
             curves: Vec::new(),
             scatters: Vec::new(),
             picture: Some(Picture {
+                outlines: Default::default(),
                 label: self.series.label(0, last),
                 unit: self.series.unit().into(),
                 variable: self.series.spec().variable.clone(),

@@ -131,6 +131,12 @@ pub(super) fn rectified(inputs: i64, slope: f64) -> f64 {
     (2.0 / ((1.0 + slope * slope) * inputs as f64)).sqrt()
 }
 
+/// The rectifier that leaves `slope` of numbers below 0.
+pub(super) fn leaky(hidden: &Tensor, slope: f64) -> Tensor {
+    let slope = Tensor::full([1], slope, (hidden.kind(), hidden.device()));
+    hidden.prelu(&slope)
+}
+
 fn zeros(shape: &[i64]) -> Tensor {
     Tensor::zeros(shape, ON_CPU).set_requires_grad(true)
 }

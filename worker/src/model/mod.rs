@@ -5,8 +5,10 @@
 //! `registry`.
 
 pub mod baseline;
+pub mod boxes;
 pub mod cosmoflow;
 pub mod deepcam;
+mod detection;
 pub mod forecast;
 pub mod hep;
 mod layer;
@@ -19,6 +21,7 @@ pub mod resnet;
 mod roc;
 #[cfg(test)]
 mod trained;
+mod weather;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -146,6 +149,19 @@ pub struct Picture {
     pub latitude: Vec<f32>,
     /// Degrees east of each column, or its number.
     pub longitude: Vec<f32>,
+    /// Rectangles that are drawn on truth and on the forecast, where something is told of them.
+    pub outlines: [Vec<Outline>; 2],
+}
+
+/// A rectangle on a map.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outline {
+    /// Its edges in the unit of the map's latitudes.
+    pub latitude: [f32; 2],
+    /// Its edges in the unit of the map's longitudes.
+    pub longitude: [f32; 2],
+    /// What kind of thing is there: each has a colour.
+    pub class: u8,
 }
 
 /// Why a task cannot be built or evaluated.

@@ -3,8 +3,8 @@
 use std::sync::LazyLock;
 
 use tradewind_config::{
-    Config, Cosmoflow, Deepcam, Forecast, Hep, KnownTask, Mnist, Replay, Resnet, Task as Chosen,
-    Tasks,
+    ClimateBoxes, Config, Cosmoflow, Deepcam, Forecast, Hep, KnownTask, Mnist, Replay, Resnet,
+    Task as Chosen, Tasks,
 };
 
 use super::{Reading, Task, TaskError, TaskKind};
@@ -18,6 +18,7 @@ const BUILT_IN: &[TaskEntry] = &[
     TaskEntry::of::<Cosmoflow>(),
     TaskEntry::of::<Hep>(),
     TaskEntry::of::<Deepcam>(),
+    TaskEntry::of::<ClimateBoxes>(),
 ];
 
 /// A task with its model, or why there is none.

@@ -162,7 +162,7 @@ fn rows_say_beside_what_a_key_has_an_effect() {
     check("train.samples", None);
     check(
         "data.folder",
-        Some("`model.name` is `mnist`, `replay`, `cosmoflow`, `hep` or `deepcam`"),
+        Some("`model.name` is `mnist`, `replay`, `cosmoflow`, `hep`, `deepcam` or `climate-boxes`"),
     );
     check("merge.wait_ms_max", Some("`merge.min_groups` is above 1"));
     check(

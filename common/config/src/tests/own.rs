@@ -106,7 +106,7 @@ fn what_is_wrong_with_its_keys_is_told_with_all_else() {
             "--set: rings.widht is no key; did you mean \"rings.width\"?",
             "--set: rings.noise = 2; it takes a number from 0 to 1",
             "--set: train.batch = \"no\"; it takes an integer from 1 to 1000000",
-            "--set: model.name = \"ring\"; it takes one of \"forecast\", \"mnist\", \"resnet50\", \"replay\", \"cosmoflow\", \"hep\", \"deepcam\", \"rings\"; did you mean \"rings\"?",
+            "--set: model.name = \"ring\"; it takes one of \"forecast\", \"mnist\", \"resnet50\", \"replay\", \"cosmoflow\", \"hep\", \"deepcam\", \"climate-boxes\", \"rings\"; did you mean \"rings\"?",
         ],
     );
     check(
@@ -145,7 +145,7 @@ fn a_program_that_cannot_be_asked_is_told_with_all_else() {
     ];
     assert_eq!(lines, want);
     let error = parse(Tasks::built_in(), GOOD, &[]).unwrap_err().to_string();
-    let name = "c.toml, line 4: model.name = \"rings\"; it takes one of \"forecast\", \"mnist\", \"resnet50\", \"replay\", \"cosmoflow\", \"hep\", \"deepcam\"; \
+    let name = "c.toml, line 4: model.name = \"rings\"; it takes one of \"forecast\", \"mnist\", \"resnet50\", \"replay\", \"cosmoflow\", \"hep\", \"deepcam\", \"climate-boxes\"; \
                 a model of your own needs model.program, the worker program that has it";
     assert_eq!(error.lines().next(), Some(name));
 }

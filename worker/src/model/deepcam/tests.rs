@@ -1,8 +1,11 @@
-use tradewind_data::Kind as Number;
+use std::path::Path;
+
 use tradewind_data::packed::{Settings, Writer};
+use tradewind_data::{Field, Kind as Number};
 
 use super::super::trained::{count, descend};
 use super::*;
+use crate::data::Asked;
 
 const SIZE: usize = 16;
 
@@ -78,7 +81,10 @@ fn the_papers_network_has_the_known_number_of_parameters() {
 #[test]
 fn every_cell_is_told_a_class_and_statistics_are_of_training_alone() {
     let task = task();
-    let batch = task.samples.batch(Asked::of(Split::HeldOut, &[0, 1, 2]));
+    let batch = task
+        .maps
+        .samples
+        .batch(Asked::of(Split::HeldOut, &[0, 1, 2]));
     let image = &batch.unwrap()["image"];
     let told = |train| tch::no_grad(|| task.network.forward(image, train));
     let before = told(false);
@@ -94,7 +100,11 @@ fn every_cell_is_told_a_class_and_statistics_are_of_training_alone() {
 fn channels_are_scaled_and_classes_weighed_by_what_samples_are_like() {
     let task = task();
     let all: Vec<usize> = (0..12).collect();
-    let batch = task.samples.batch(Asked::of(Split::Train, &all)).unwrap();
+    let batch = task
+        .maps
+        .samples
+        .batch(Asked::of(Split::Train, &all))
+        .unwrap();
     let scaled = task.network.scaled(&batch["image"]).select(1, 1);
     let (mean, deviation) = (scaled.mean(Kind::Double), scaled.std(false));
     assert!(mean.double_value(&[]).abs() < 1e-3, "{mean:?}");
@@ -129,7 +139,11 @@ fn unions_are_counted_over_all_maps_together() {
 fn it_learns_where_events_are_and_tells_each_class() {
     let task = task();
     let all: Vec<usize> = (0..12).collect();
-    let batch = task.samples.batch(Asked::of(Split::Train, &all)).unwrap();
+    let batch = task
+        .maps
+        .samples
+        .batch(Asked::of(Split::Train, &all))
+        .unwrap();
     let losses = descend(&task, &batch, 100, 0.3);
     assert!(losses[99] < 0.5 * losses[0], "{losses:?}");
     let report = task.evaluate().unwrap();
@@ -188,8 +202,12 @@ fn channels_may_be_the_last_extent_as_in_the_public_files() {
         ..settings(folder.path())
     };
     let task = Deepcam::new(&plain, 1, &Reading::default()).unwrap();
-    let batch = task.samples.batch(Asked::of(Split::Train, &[0])).unwrap();
-    let image = task.image(&batch);
+    let batch = task
+        .maps
+        .samples
+        .batch(Asked::of(Split::Train, &[0]))
+        .unwrap();
+    let image = task.maps.image(&batch);
     assert_eq!(image.size(), [1, 2, 8, 16]);
     assert_eq!(image.double_value(&[0, 1, 2, 3]), 135.0);
     assert_eq!(task.told(&image).size(), [1, 8, 16]);
