@@ -96,6 +96,42 @@ fn a_part_that_cannot_be_done_is_an_error_with_a_reason() {
 }
 
 #[test]
+fn the_report_is_there_after_each_part_and_says_what_time_was_too_short_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, work) = (
+        folder.path().join("report.json"),
+        folder.path().join("work"),
+    );
+    let (out_is, work_is) = (out.display().to_string(), work.display().to_string());
+    let (output, report) = check(&[
+        "--device",
+        "cpu",
+        "--parts",
+        "agreement,steps",
+        "--within",
+        "1",
+        "--out",
+        &out_is,
+        "--work",
+        &work_is,
+    ]);
+    assert!(!output.status.success());
+    let reasons = report["parts"].as_array().expect("a list of parts");
+    let reasons: Vec<_> = reasons
+        .iter()
+        .map(|part| part["reason"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        reasons,
+        ["it ran out of time", "no time was left for it (--within)"]
+    );
+    let written: Value = serde_json::from_slice(&std::fs::read(out).unwrap()).unwrap();
+    assert_eq!(written, report);
+    assert_eq!(report["complete"], true);
+    assert!(work.is_dir(), "logs are kept");
+}
+
+#[test]
 fn without_a_gpu_it_says_so() {
     let (output, report) = check(&[]);
     assert_eq!((output.status.code(), report), (Some(2), Value::Null));

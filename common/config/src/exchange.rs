@@ -2,8 +2,8 @@
 
 use tradewind_common::compress::Compression;
 
+use super::defined::{chooser, fields};
 use super::key::Section;
-use super::keys::{chooser, fields};
 use super::section::section;
 use super::{Typed, Value};
 

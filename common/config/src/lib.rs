@@ -5,6 +5,7 @@ mod checked;
 mod choice;
 mod cluster;
 mod compute;
+mod defined;
 mod exchange;
 mod idle;
 pub mod key;

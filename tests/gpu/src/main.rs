@@ -14,15 +14,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::{Parser, Subcommand};
-use serde_json::json;
+use serde_json::Map;
 use tradewind_client::stopwatch::Stopwatch;
+use tradewind_process::whole;
 use tradewind_worker::device::{self, Seen};
 
 use options::{On, Options};
 use parts::Which;
-use report::{Part, Teller, Verdict};
+use report::{Part, Report, Teller, Verdict};
 
 /// There is no GPU to check.
 const EXIT_NO_GPU: u8 = 2;
@@ -39,10 +39,20 @@ struct Arguments {
     verb: Option<Verb>,
     #[command(flatten)]
     options: Options,
+    #[command(flatten)]
+    chosen: Chosen,
+}
+
+/// What is looked at, and where the report goes.
+#[derive(Clone, Debug, clap::Args)]
+struct Chosen {
     /// Only these parts.
     #[arg(long, value_enum, value_delimiter = ',')]
     parts: Vec<Which>,
-    /// Write the report into this file, too.
+    /// Seconds that all of them may take: where time is short, a part is ended sooner, or not begun.
+    #[arg(long, value_name = "SECONDS")]
+    within: Option<u64>,
+    /// Write the report into this file, too, after each part.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -80,7 +90,7 @@ fn main() -> ExitCode {
         .init();
     let arguments = Arguments::parse();
     let done = match arguments.verb {
-        None => return check(arguments.options, &arguments.parts, arguments.out),
+        None => return check(arguments.options, arguments.chosen),
         Some(Verb::Part { which, options }) => {
             process::end_with_the_check();
             let teller = Teller;
@@ -101,7 +111,7 @@ fn main() -> ExitCode {
 }
 
 /// All parts, one after the other.
-fn check(mut options: Options, parts: &[Which], out: Option<PathBuf>) -> ExitCode {
+fn check(mut options: Options, chosen: Chosen) -> ExitCode {
     let gpu = match options.device {
         On::Cpu => None,
         On::Cuda => match device::see(device::DRIVER) {
@@ -114,36 +124,16 @@ fn check(mut options: Options, parts: &[Which], out: Option<PathBuf>) -> ExitCod
             }
         },
     };
-    let whole = Stopwatch::start();
-    let report = work_folder(&mut options).and_then(|_kept| {
-        let chosen = Which::ALL
-            .iter()
-            .filter(|which| parts.is_empty() || parts.contains(which));
-        let found = chosen
-            .map(|which| one(*which, &options))
-            .collect::<anyhow::Result<Vec<_>>>()?;
-        let worst = found.iter().map(|part| part.verdict);
-        let verdict = worst
-            .max_by_key(|verdict| *verdict as u8)
-            .unwrap_or(Verdict::Error);
-        let report = json!({
-            "check": env!("CARGO_PKG_VERSION"),
-            "device": options.size("cuda", "cpu"),
-            "gpu": gpu,
-            "cores": std::thread::available_parallelism().map_or(0, usize::from),
-            "verdict": verdict,
-            "seconds": whole.elapsed().as_secs_f64(),
-            "parts": found,
-        });
-        let text = serde_json::to_string_pretty(&report)?;
-        println!("{text}");
-        if let Some(out) = out {
-            std::fs::write(&out, text)
-                .with_context(|| format!("cannot write {}", out.display()))?;
+    let checked = work_folder(&mut options).and_then(|folder| {
+        let report = check_in(&options, &chosen, gpu)?;
+        println!("{}", report.text()?);
+        let verdict = report.verdict();
+        if let (Some(folder), false) = (folder, verdict == Verdict::Pass) {
+            eprintln!("configurations and logs are in {}", folder.keep().display());
         }
         Ok(verdict)
     });
-    match report {
+    match checked {
         Ok(Verdict::Pass) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
@@ -153,32 +143,64 @@ fn check(mut options: Options, parts: &[Which], out: Option<PathBuf>) -> ExitCod
     }
 }
 
+/// The report is in its file as far as it goes after each part: whoever ends the check keeps it.
+fn check_in(options: &Options, chosen: &Chosen, gpu: Option<String>) -> anyhow::Result<Report> {
+    let watch = Stopwatch::start();
+    let mut report = Report {
+        check: env!("CARGO_PKG_VERSION"),
+        device: options.size("cuda", "cpu"),
+        gpu,
+        cores: std::thread::available_parallelism().map_or(0, usize::from),
+        complete: false,
+        seconds: 0.0,
+        parts: Vec::new(),
+    };
+    let parts: Vec<Which> = Which::ALL
+        .into_iter()
+        .filter(|which| chosen.parts.is_empty() || chosen.parts.contains(which))
+        .collect();
+    for which in &parts {
+        let within = chosen.within.map(Duration::from_secs);
+        let left = within.map(|within| within.saturating_sub(watch.elapsed()));
+        report.parts.push(one(*which, left, options)?);
+        report.complete = report.parts.len() == parts.len();
+        report.seconds = watch.elapsed().as_secs_f64();
+        if let Some(out) = &chosen.out {
+            whole::write(out, report.text()?)?;
+        }
+    }
+    Ok(report)
+}
+
 /// A folder to work in, which is deleted with what is returned unless it was named.
 fn work_folder(options: &mut Options) -> anyhow::Result<Option<tempfile::TempDir>> {
     let absolute = |path: &PathBuf| std::path::absolute(path);
     options.data = absolute(&options.data)?;
     options.ddp = absolute(&options.ddp)?;
-    let kept = match &options.work {
-        Some(_) => None,
-        None => Some(tempfile::tempdir()?),
-    };
-    let work = match (&options.work, &kept) {
-        (None, Some(folder)) => folder.path().to_owned(),
-        (Some(work), _) => absolute(work)?,
-        (None, None) => unreachable!("one of them is there"),
-    };
-    options.work = Some(work);
-    Ok(kept)
+    if let Some(work) = &options.work {
+        options.work = Some(absolute(work)?);
+        return Ok(None);
+    }
+    let folder = tempfile::tempdir()?;
+    options.work = Some(folder.path().to_owned());
+    Ok(Some(folder))
 }
 
-fn one(which: Which, options: &Options) -> anyhow::Result<Part> {
+/// One part, of which there may be so much time `left`.
+fn one(which: Which, left: Option<Duration>, options: &Options) -> anyhow::Result<Part> {
     let (name, limit) = (which.name(), options.patience(which.limit()));
+    let limit = left.map_or(limit, |left| limit.min(left));
     eprintln!("{name}: {}, at most {} s", which.about(), limit.as_secs());
     let watch = Stopwatch::start();
-    let mut arguments = vec!["part".to_owned(), name.to_owned()];
-    arguments.extend(options.arguments());
-    let (told, end) = process::run_part(process::own(&arguments)?, limit)?;
-    let (verdict, reason, figures) = report::judge(&told, &end);
+    let (verdict, reason, figures) = if limit.is_zero() {
+        let why = "no time was left for it (--within)".to_owned();
+        (Verdict::Error, Some(why), Map::new())
+    } else {
+        let mut arguments = vec!["part".to_owned(), name.to_owned()];
+        arguments.extend(options.arguments());
+        let (told, end) = process::run_part(process::own(&arguments)?, limit)?;
+        report::judge(&told, &end)
+    };
     let seconds = watch.elapsed().as_secs_f64();
     let because = reason
         .as_ref()

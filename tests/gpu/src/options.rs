@@ -32,7 +32,7 @@ pub(crate) struct Options {
     /// Folder of the climate data: A1B_north_america.nc and E1_north_america.nc.
     #[arg(long, value_name = "DIR", default_value = "data")]
     pub(crate) data: PathBuf,
-    /// Folder for configurations and logs; a temporary one, deleted at the end, if not given.
+    /// Folder for configurations and logs; a temporary one if not given, which is deleted where all parts pass.
     #[arg(long, value_name = "DIR")]
     pub(crate) work: Option<PathBuf>,
     /// A Python with torch 2.11, for PyTorch's own DDP.

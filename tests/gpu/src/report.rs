@@ -65,6 +65,41 @@ pub(crate) enum Verdict {
     Error,
 }
 
+/// All that was found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Report {
+    /// Version of the check.
+    pub(crate) check: &'static str,
+    /// What was computed on.
+    pub(crate) device: &'static str,
+    /// The GPU's name.
+    pub(crate) gpu: Option<String>,
+    /// Cores of the CPU.
+    pub(crate) cores: usize,
+    /// Whether all parts that were asked for are there.
+    pub(crate) complete: bool,
+    /// How long they took.
+    pub(crate) seconds: f64,
+    /// In their order.
+    pub(crate) parts: Vec<Part>,
+}
+
+impl Report {
+    /// The worst of its parts; an error without any.
+    pub(crate) fn verdict(&self) -> Verdict {
+        let parts = self.parts.iter().map(|part| part.verdict);
+        let worst = parts.max_by_key(|verdict| *verdict as u8);
+        worst.unwrap_or(Verdict::Error)
+    }
+
+    /// As JSON, with the verdict.
+    pub(crate) fn text(&self) -> serde_json::Result<String> {
+        let mut report = serde_json::to_value(self)?;
+        report["verdict"] = serde_json::to_value(self.verdict())?;
+        serde_json::to_string_pretty(&report)
+    }
+}
+
 /// A part of the report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Part {

@@ -182,7 +182,7 @@ fn fields_of_one_key_agree() {
         for (_, field) in C::ALL.iter().flat_map(|is| is.fields) {
             let key = keys::find(field.key).expect("it is a key");
             assert_eq!(key.default, Some(field.default), "{}", field.key);
-            assert_eq!(key.kind, keys::kind_of(field), "{}", field.key);
+            assert_eq!(key.kind, crate::defined::kind_of(field), "{}", field.key);
         }
     }
     check::<OptimizerSpec>();
