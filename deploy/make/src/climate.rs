@@ -76,6 +76,8 @@ const SHOWN: [(usize, f64, f64); 2] = [(0, 0.0, 60.0), (7, 97_000.0, 105_000.0)]
 /// How many simulations each split has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
+    /// Of each simulation.
+    maps: usize,
     train: usize,
     /// For validation, and again held out.
     other: usize,
@@ -83,11 +85,11 @@ struct Plan {
 
 impl Plan {
     /// Of eight: four for training, two for validation, two held out.
-    fn of(samples: usize) -> Option<Self> {
-        let all = samples.div_ceil(MAPS);
+    fn of(samples: usize, maps: usize) -> Option<Self> {
+        let all = samples.div_ceil(maps);
         let other = (all / 4).max(1);
         let train = all.checked_sub(2 * other)?;
-        (train > 0).then_some(Self { train, other })
+        (train > 0).then_some(Self { maps, train, other })
     }
 
     fn units(self) -> usize {
@@ -126,12 +128,17 @@ fn fields(form: Form) -> [Field; 2] {
 }
 
 fn make(order: &Order<'_>, progress: Progress<'_>) -> Result<Made, DataError> {
-    let plan = Plan::of(order.samples).ok_or_else(|| {
+    make_of(MAPS, order, progress)
+}
+
+/// Of simulations with so many maps each.
+fn make_of(maps: usize, order: &Order<'_>, progress: Progress<'_>) -> Result<Made, DataError> {
+    let plan = Plan::of(order.samples, maps).ok_or_else(|| {
         DataError::Asked(format!(
-            "{} samples are too few: each simulation gives {MAPS}, and training, validation and the final metric need \
+            "{} samples are too few: each simulation gives {maps}, and training, validation and the final metric need \
              one each; ask for {} or more",
             order.samples,
-            2 * MAPS + 1
+            2 * maps + 1
         ))
     })?;
     let way_out = format!(
@@ -153,7 +160,7 @@ fn make(order: &Order<'_>, progress: Progress<'_>) -> Result<Made, DataError> {
         fields: &fields(order.form),
         datasets: &["climate/data", "climate/labels_0"],
         units: plan.units(),
-        unit_samples: MAPS,
+        unit_samples: maps,
         file_units: 1,
         split: &|unit| plan.split(unit),
     };
@@ -162,26 +169,24 @@ fn make(order: &Order<'_>, progress: Progress<'_>) -> Result<Made, DataError> {
             Some(generator) => generator,
             none => none.insert(script.start(order.seed)?),
         };
-        simulation(generator, unit, plan.day(unit), order.form, told)
+        simulation(generator, plan, unit, order.form, told)
     };
     folder.make(|| None, unit, progress, &|| card(order, plan, &tools))
 }
 
-/// The maps of one simulation that begins on a day of a year. Masks need the climate of all its maps, and come last.
+/// The maps of one simulation. Masks need the climate of all its maps, and come last.
 fn simulation(
     generator: &mut Generator,
+    plan: Plan,
     unit: usize,
-    day: usize,
     form: Form,
     told: Told<'_>,
 ) -> Result<Vec<Sample>, DataError> {
-    let images = generator.ask(
-        &format!("maps {unit} {MAPS} {day}"),
-        MAPS,
-        IMAGE_BYTES,
-        told,
-    )?;
-    let masks = generator.ask(&format!("masks {unit}"), MAPS, MASK_BYTES, &mut |_| {})?;
+    let (maps, day) = (plan.maps, plan.day(unit));
+    let request = format!("maps {unit} {maps} {day}");
+    let images = generator.ask(&request, maps, IMAGE_BYTES, told)?;
+    let request = format!("masks {unit}");
+    let masks = generator.ask(&request, maps, MASK_BYTES, &mut |_| {})?;
     let sample = |(number, (image, mask)): (usize, (Vec<u8>, Vec<u8>))| {
         let hour = 24 * day + 12 * (number + 1);
         let image = match form {
@@ -242,7 +247,7 @@ fn card(order: &Order<'_>, plan: Plan, tools: &str) -> Result<Card, DataError> {
              {tools}; `deploy/data/climate/weather.py` in Tradewind's source says all. jcm has the physics of SPEEDY (F. \
              Molteni 2003) on a spectral dynamical core, here at T31 with eight levels, with mountains, and with the sea \
              surface, ice and soil of a mean year. A simulation begins at rest; 60 days of it are thrown away, then come \
-             {MAPS} maps, 12 hours apart.\n\n\
+             {} maps, 12 hours apart.\n\n\
              - **Rivers** by the rules of B. Guan and D. E. Waliser (2015): the transport of vapour is above the local \
              85th percentile of the simulation, smoothed over cells, and above 100 kg/(m s), on an area longer than 2,000 \
              km and more than twice as long as wide, and goes to the pole by more than 50 kg/(m s). Cells within 20 \
@@ -254,8 +259,8 @@ fn card(order: &Order<'_>, plan: Plan, tools: &str) -> Result<Card, DataError> {
              pressure; where the ground is above 850 hPa winds are those of the lowest level. PSL and Z1000 take a lapse \
              rate of 6.5 K/km. UBOT, VBOT and QREFHT are of the lowest level, about 400 m above the surface. PRECT is that \
              of one step of the model. ZBOT says no more than the temperature of the lowest level does. Rules made the \
-             masks, where in DeepCAM rules did, too: a network can only learn to do without what the rules see and it \
-             does not, the transport of vapour and the climate.\n\
+             masks, as they did in DeepCAM: a network learns to do without what they see and it does not, the transport of \
+             vapour and the climate.\n\
              {few}\n\
              `samples.png` shows the water vapour, the pressure at sea level and the mask of three training maps, north \
              above; cyclones are bright, rivers half.\n\n\
@@ -264,7 +269,8 @@ fn card(order: &Order<'_>, plan: Plan, tools: &str) -> Result<Card, DataError> {
              simulations begin evenly over the year. The climate is the same in all: that of one mean year.\n\n\
              ## Licence\n\n\
              Made from equations and random numbers by jcm (Apache licence 2.0), with the boundary conditions that come \
-             with it. CC0 1.0; please cite SPEEDY and jcm.\n"
+             with it. CC0 1.0; please cite SPEEDY and jcm.\n",
+            plan.maps,
         ),
     })
 }

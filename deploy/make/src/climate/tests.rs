@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use super::*;
 
+/// Maps of a simulation here.
+const FEW: usize = 8;
+
 /// In Python's place: the first map of a simulation begins with its day, the last one with its own number, and masks are
 /// full of the simulation's number. `then` stands behind each request.
 fn interpreter(folder: &Path, version: &str, then: &str) -> PathBuf {
@@ -36,7 +39,7 @@ done
 fn order<'a>(folder: &'a Path, python: &'a Path, form: Form) -> Order<'a> {
     Order {
         folder,
-        samples: 3 * MAPS,
+        samples: 3 * FEW,
         seed: 5,
         form,
         threads: 2,
@@ -45,7 +48,7 @@ fn order<'a>(folder: &'a Path, python: &'a Path, form: Form) -> Order<'a> {
 }
 
 fn made(order: &Order<'_>) -> Result<Made, DataError> {
-    make(order, &mut |_, _| {})
+    make_of(FEW, order, &mut |_, _| {})
 }
 
 #[test]
@@ -56,15 +59,15 @@ fn samples_are_what_the_script_makes() {
         let folder = root.path().join(name);
         let order = order(&folder, &python, form);
         let mut told = Vec::new();
-        let made = make(&order, &mut |done, all| told.push((done, all))).unwrap();
-        assert_eq!(made.samples, 3 * MAPS);
-        assert!(told.contains(&(7, 3 * MAPS)), "maps are told one by one");
-        assert_eq!(told.last(), Some(&(3 * MAPS, 3 * MAPS)));
+        let made = make_of(FEW, &order, &mut |done, all| told.push((done, all))).unwrap();
+        assert_eq!(made.samples, 3 * FEW);
+        assert!(told.contains(&(7, 3 * FEW)), "maps are told one by one");
+        assert_eq!(told.last(), Some(&(3 * FEW, 3 * FEW)));
         for (unit, split) in ["train", "validation", "held_out"].into_iter().enumerate() {
             let source = tradewind_data::open(&folder.join(split), None, 1, None).unwrap();
             assert_eq!(source.fields(), fields(form), "{split} {name}");
-            assert_eq!(source.len(), MAPS, "{split} {name}");
-            let samples = [0, MAPS - 1];
+            assert_eq!(source.len(), FEW, "{split} {name}");
+            let samples = [0, FEW - 1];
             let batch = read_batch(&*source, &samples, &mut Memory::default()).unwrap();
             let mask = &*batch.column("mask").unwrap().values;
             assert_eq!(mask, [unit as u8; 2 * MASK_BYTES], "{split} {name}");
@@ -74,7 +77,7 @@ fn samples_are_what_the_script_makes() {
                 .values
                 .chunks_exact(IMAGE_BYTES);
             let begins: Vec<&[u8]> = images.map(|image| &image[..4]).collect();
-            assert_eq!(begins, [b"0000", b"0360"], "{split} {name}");
+            assert_eq!(begins, [b"0000", b"0008"], "{split} {name}");
         }
         let card = fs::read_to_string(folder.join("CARD.md")).unwrap();
         for part in [
@@ -115,7 +118,7 @@ fn failures_name_the_way_out() {
         &told(&dies),
         &[
             "exit status: 7",
-            "0 of 360 records",
+            "0 of 8 records",
             "masks",
             "not finite",
             "goes on",
@@ -126,22 +129,21 @@ fn failures_name_the_way_out() {
     check(&told(&other), &["begun with jcm 1.0", "there is jcm 2.0"]);
     let same = interpreter(root.path(), "1.0", "");
     let again = made(&order(&folder, &same, Form::Packed)).unwrap();
-    assert_eq!((again.samples, again.found), (3 * MAPS, MAPS));
+    assert_eq!((again.samples, again.found), (3 * FEW, FEW));
 
     let few = Order {
-        samples: 720,
+        samples: 16,
         ..order(&folder, &same, Form::Packed)
     };
     check(
         &made(&few).unwrap_err().to_string(),
-        &["720 samples are too few", "ask for 721 or more"],
+        &["16 samples are too few", "ask for 17 or more"],
     );
 }
 
 #[test]
 fn splits_begin_evenly_over_the_year() {
-    let plan = Plan::of(RECIPE.samples).unwrap();
-    assert_eq!(plan, Plan { train: 4, other: 2 });
+    let plan = Plan::of(RECIPE.samples, MAPS).unwrap();
     let of = |split| {
         let units = (0..plan.units()).filter(move |unit| plan.split(*unit) == split);
         units.map(|unit| plan.day(unit)).collect::<Vec<_>>()
@@ -149,12 +151,12 @@ fn splits_begin_evenly_over_the_year() {
     assert_eq!(of(Split::Train), [0, 91, 182, 273]);
     assert_eq!(of(Split::Validation), [0, 182]);
     assert_eq!(of(Split::HeldOut), [0, 182]);
-    for samples in 2 * MAPS + 1..20 * MAPS {
-        let plan = Plan::of(samples).unwrap();
-        assert_eq!(plan.units(), samples.div_ceil(MAPS), "{samples}");
+    for samples in 2 * FEW + 1..20 * FEW {
+        let plan = Plan::of(samples, FEW).unwrap();
+        assert_eq!(plan.units(), samples.div_ceil(FEW), "{samples}");
         assert!(plan.train >= plan.other, "{samples}: {plan:?}");
     }
-    assert_eq!(Plan::of(2 * MAPS), None);
+    assert_eq!(Plan::of(2 * FEW, FEW), None);
 }
 
 #[test]
