@@ -31,7 +31,7 @@ help:
 	@printf 'make demo-hep  make collisions and train a network to find new physics among them (deploy/configs/hep.toml)\n'
 	@printf 'make data-hep  images of collisions of protons, made with Pythia 8: 740 MB in .deps/data/hep; check-hep checks the script\n'
 	@printf 'make demo-deepcam  make maps of the weather and train a network to mark extreme weather on them (deploy/configs/deepcam.toml)\n'
-	@printf 'make data-climate  maps of simulated weather, made with jcm: 850 MB in .deps/data/climate; check-climate checks the script\n'
+	@printf 'make data-climate  maps of simulated weather, made with jcm: 860 MB in .deps/data/climate; check-climate checks the script\n'
 	@printf 'make test   set up and run all tests\n'
 	@printf 'make python-test  build the Python package in the tree, and run its tests\n'
 	@printf 'make python-examples  try the scripts of examples/pytorch, each for some seconds\n'
@@ -85,7 +85,7 @@ demo-hep: data-hep
 	cargo build --release --package tradewind --package tradewind-bench --package tradewind-data --package tradewind-server --package tradewind-worker
 	target/release/tradewind run deploy/configs/hep.toml
 
-# Goes on where it was interrupted, by half a year; the data are 850 MB.
+# Goes on where it was interrupted, by half a year; the data are 860 MB.
 CLIMATE := $(DEPS)/data/climate
 data-climate: setup $(JCM)
 	cargo build --release --package tradewind

@@ -257,7 +257,7 @@ fn card(order: &Order<'_>, plan: Plan, tools: &str) -> Result<Card, DataError> {
              left out.\n\n\
              **Approximations:** U850, V850, T200, T500 and Z200 lie between the eight levels, linear in the logarithm of \
              pressure; where the ground is above 850 hPa winds are those of the lowest level. PSL and Z1000 take a lapse \
-             rate of 6.5 K/km. UBOT, VBOT and QREFHT are of the lowest level, about 400 m above the surface. PRECT is that \
+             rate of 6.5 K/km. The air at 200 hPa begins too warm and goes on cooling, by 5 K in half a year. UBOT, VBOT and QREFHT are of the lowest level, about 400 m above the surface. PRECT is that \
              of one step of the model. ZBOT says no more than the temperature of the lowest level does. Rules made the \
              masks, as they did in DeepCAM: a network learns to do without what they see and it does not, the transport of \
              vapour and the climate.\n\
