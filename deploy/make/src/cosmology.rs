@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use tradewind_data::{DataError, Field, Kind};
 
-use crate::folder::{Card, Folder, Sample, Split};
+use crate::folder::{Card, Folder, Sample, Split, Told};
 use crate::matter::{Maker, uniform};
 use crate::spectrum::OMEGA_B;
 pub use crate::spectrum::Universe;
@@ -153,7 +153,8 @@ fn make(order: &Order<'_>, progress: Progress<'_>) -> Result<Made, DataError> {
         split: &|number| split(number, boxes),
     };
     let seed = order.seed;
-    let of_box = move |maker: &mut BoxMaker, number: usize| Ok(of_box(maker, seed, number));
+    let of_box =
+        move |maker: &mut BoxMaker, number: usize, _: Told<'_>| Ok(of_box(maker, seed, number));
     folder.make(BoxMaker::default, of_box, progress, &|| Ok(card(seed)))
 }
 

@@ -61,6 +61,9 @@ pub struct Sample {
     pub values: Vec<Vec<u8>>,
 }
 
+/// Takes how many more samples of a unit are there, before all of them are.
+pub(crate) type Told<'a> = &'a mut dyn FnMut(usize);
+
 /// What people are told of it.
 pub(crate) struct Card {
     pub(crate) text: String,
@@ -114,11 +117,12 @@ struct Work {
 }
 
 impl Folder<'_> {
-    /// Makes what is not there, with so many threads, each of which has a state of its own.
+    /// Makes what is not there, with so many threads, each of which has a state of its own. `unit` makes the samples of
+    /// a unit; if that takes minutes, it tells how many more there are on the way.
     pub(crate) fn make<S>(
         &self,
         state: impl Fn() -> S + Sync,
-        unit: impl Fn(&mut S, usize) -> Result<Vec<Sample>, DataError> + Sync,
+        unit: impl Fn(&mut S, usize, Told<'_>) -> Result<Vec<Sample>, DataError> + Sync,
         progress: Progress<'_>,
         card: &dyn Fn() -> Result<Card, DataError>,
     ) -> Result<Made, DataError> {
@@ -289,7 +293,7 @@ impl Folder<'_> {
         &self,
         left: &[Work],
         state: &(impl Fn() -> S + Sync),
-        unit: &(impl Fn(&mut S, usize) -> Result<Vec<Sample>, DataError> + Sync),
+        unit: &(impl Fn(&mut S, usize, Told<'_>) -> Result<Vec<Sample>, DataError> + Sync),
         progress: &mut dyn FnMut(usize),
     ) -> Result<(), DataError> {
         let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -302,8 +306,12 @@ impl Folder<'_> {
                 scope.spawn(move || {
                     let mut state = state();
                     let mut each = |number| {
-                        let samples = unit(&mut state, number)?;
-                        let _ = told.send(Ok(samples.len()));
+                        let mut early = 0;
+                        let samples = unit(&mut state, number, &mut |samples| {
+                            early += samples;
+                            let _ = told.send(Ok(samples));
+                        })?;
+                        let _ = told.send(Ok(samples.len() - early));
                         Ok(samples)
                     };
                     while let Some(work) = left.get(next.fetch_add(1, Ordering::Relaxed)) {

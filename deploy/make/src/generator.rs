@@ -15,6 +15,8 @@ use std::thread::JoinHandle;
 
 use tradewind_data::DataError;
 
+use crate::folder::Told;
+
 /// How much of the end of what a script says is told.
 const TOLD_BYTES: usize = 2000;
 
@@ -90,7 +92,7 @@ pub(crate) struct Generator {
 }
 
 impl Generator {
-    /// So many records of so many bytes each, for a request.
+    /// So many records of so many bytes each, for a request; tells of each when it is there.
     ///
     /// # Errors
     /// A script that has ended, or ends before it has written them.
@@ -99,9 +101,10 @@ impl Generator {
         request: &str,
         records: usize,
         bytes: usize,
+        told: Told<'_>,
     ) -> Result<Vec<Vec<u8>>, DataError> {
         let mut read = Vec::with_capacity(records);
-        match self.exchange(request, records, bytes, &mut read) {
+        match self.exchange(request, records, bytes, (&mut read, told)) {
             Ok(()) => Ok(read),
             Err(error) => Err(self.ended(request, records, read.len(), &error)),
         }
@@ -112,7 +115,7 @@ impl Generator {
         request: &str,
         records: usize,
         bytes: usize,
-        read: &mut Vec<Vec<u8>>,
+        (read, told): (&mut Vec<Vec<u8>>, Told<'_>),
     ) -> io::Result<()> {
         let requests = self.requests.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         writeln!(requests, "{request}")?;
@@ -120,6 +123,7 @@ impl Generator {
             let mut record = vec![0; bytes];
             self.records.read_exact(&mut record)?;
             read.push(record);
+            told(1);
         }
         Ok(())
     }

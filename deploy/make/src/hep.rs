@@ -7,7 +7,7 @@ use std::path::Path;
 
 use tradewind_data::{DataError, Field, Kind, Memory, read_batch};
 
-use crate::folder::{Card, Folder, Sample, Split};
+use crate::folder::{Card, Folder, Sample, Split, Told};
 use crate::generator::{Generator, Script};
 use crate::{Made, Order, Progress, Recipe, picture};
 
@@ -169,7 +169,7 @@ fn make(order: &Order<'_>, progress: Progress<'_>) -> Result<Made, DataError> {
         file_units: FILE_UNITS,
         split: &|unit| plan.place(unit).0,
     };
-    let unit = |generator: &mut Option<Generator>, unit: usize| {
+    let unit = |generator: &mut Option<Generator>, unit: usize, _: Told<'_>| {
         let generator = match generator {
             Some(generator) => generator,
             none => none.insert(script.start(order.seed)?),
@@ -186,7 +186,7 @@ fn simulation(
     unit: usize,
 ) -> Result<Vec<Sample>, DataError> {
     let request = format!("{} {unit} {EVENTS}", event.name());
-    let records = generator.ask(&request, EVENTS, RECORD_BYTES)?;
+    let records = generator.ask(&request, EVENTS, RECORD_BYTES, &mut |_| {})?;
     let sample = |(number, mut jets): (usize, Vec<u8>)| {
         let data = jets.split_off(JETS_BYTES);
         Sample {

@@ -3,6 +3,7 @@
 //!
 //! A simulation is one file here, and a line in [`RECIPES`].
 
+pub mod climate;
 pub mod cosmology;
 mod fft;
 mod folder;
@@ -74,7 +75,7 @@ pub struct Recipe {
 }
 
 /// All that can be made, a line each.
-pub const RECIPES: &[Recipe] = &[cosmology::RECIPE, hep::RECIPE];
+pub const RECIPES: &[Recipe] = &[climate::RECIPE, cosmology::RECIPE, hep::RECIPE];
 
 /// The recipe of this name.
 pub fn named(name: &str) -> Option<&'static Recipe> {

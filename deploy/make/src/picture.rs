@@ -28,11 +28,12 @@ pub(crate) fn volumes(volumes: &[&[u8]], n: usize, labels: &[String]) -> Picture
     maps(&rows, n, labels)
 }
 
-/// Rows of maps `[n, n]`, a column for each label: 0 is dark, and 1 bright.
+/// Rows of maps `[y, n]`, all of one size, a column for each label: 0 is dark, and 1 bright.
 pub(crate) fn maps(rows: &[Vec<Vec<f64>>], n: usize, labels: &[String]) -> Picture {
     let side = n * CELL;
+    let high = rows[0][0].len() / n * CELL;
     let width = GAP + labels.len() * (side + GAP);
-    let height = HEAD + rows.len() * (side + GAP);
+    let height = HEAD + rows.len() * (high + GAP);
     let mut picture = Picture::new(width as u32, height as u32);
     let at = |pixels: usize| pixels as f64;
     picture.fill((0.0, 0.0), (at(width), at(height)), RGBColor(255, 255, 255));
@@ -41,7 +42,7 @@ pub(crate) fn maps(rows: &[Vec<Vec<f64>>], n: usize, labels: &[String]) -> Pictu
         let middle = (at(left + side / 2), at(HEAD / 2));
         picture.text(middle, Anchor::Middle, 14.0, RGBColor(40, 40, 40), label);
         for (row, maps) in rows.iter().enumerate() {
-            let top = HEAD + row * (side + GAP);
+            let top = HEAD + row * (high + GAP);
             for (cell, part) in maps[column].iter().enumerate() {
                 let corner = (at(left + cell % n * CELL), at(top + cell / n * CELL));
                 let other = (corner.0 + at(CELL), corner.1 + at(CELL));

@@ -15,6 +15,7 @@ SHAPE = (5, 16, 32)
 SAMPLES = {"train": 8, "validation": 4, "held_out": 6}
 LAYOUT = "image=image[samples]:f32,mask=mask[samples]:u8<3"
 SMALL = {
+    "stride": 2,
     "first": [4, 6],
     "entry": [8, 10],
     "middle": 1,
@@ -24,6 +25,7 @@ SMALL = {
     "detail": 4,
 }
 PAPER = {
+    "stride": 2,
     "first": [32, 64],
     "entry": [128, 256, 728],
     "middle": 16,
@@ -133,7 +135,7 @@ class Network(nn.Module):
         one, two = model["first"]
         entry, (grown, *rest) = [two, *model["entry"]], model["exit"]
         self.input = Input(channels)
-        self.first = nn.ModuleList([Layer(channels, one, stride=2), Layer(one, two)])
+        self.first = nn.ModuleList([Layer(channels, one, stride=model["stride"]), Layer(one, two)])
         blocks = [halving(*pair, number == 0) for number, pair in enumerate(zip(entry, entry[1:]))]
         middle = entry[-1]
         blocks += [Block([Layer(middle, middle, separable=True) for _ in range(3)], None) for _ in range(model["middle"])]
@@ -149,7 +151,9 @@ class Network(nn.Module):
         self.larger = nn.ModuleList(Larger(wide) for _ in model["entry"][1:])
         self.decoder = nn.ModuleList([Layer(wide + fine, wide), Layer(wide, wide)])
         self.mixed = nn.Conv2d(wide, wide, 1)
-        self.largest = Larger(wide)
+        self.is_strided = model["stride"] == 2
+        if self.is_strided:
+            self.largest = Larger(wide)
         self.last = nn.ConvTranspose2d(wide, classes, 3, 2, 1, 1, bias=False)
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
@@ -168,7 +172,8 @@ class Network(nn.Module):
         x = torch.cat([x, self.detail(fine).relu()], 1)
         for layer in self.decoder:
             x = layer(x).relu()
-        return self.last(self.largest(self.mixed(x)).relu())
+        x = self.mixed(x)
+        return self.last(self.largest(x).relu() if self.is_strided else x)
 
 
 def maps(samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -180,10 +185,11 @@ def maps(samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 class Deepcam(unittest.TestCase):
     def test_a_run_tells_what_pytorch_tells(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            self.check(Path(folder))
+        for stride in (2, 1):
+            with self.subTest(stride=stride), tempfile.TemporaryDirectory() as folder:
+                self.check(Path(folder), SMALL | {"stride": stride})
 
-    def check(self, root: Path) -> None:
+    def check(self, root: Path, small: dict) -> None:
         for seed, (part, samples) in enumerate(SAMPLES.items()):
             pack(self, root, part, LAYOUT, dict(zip(("image", "mask"), maps(samples, seed))))
         batch = SAMPLES["train"]
@@ -193,10 +199,10 @@ class Deepcam(unittest.TestCase):
             "data.augment": False,
             **whole_batches(batch),
             "optimizer.learning_rate": 0.01,
-            **{f"model.{key}": value for key, value in SMALL.items()},
+            **{f"model.{key}": value for key, value in small.items()},
         }
         train(self, keys, root / "run")
-        network = Network(SMALL, SHAPE[0])
+        network = Network(small, SHAPE[0])
         load(self, network, root / "run")
 
         # All samples are in the batch of a step.

@@ -8,14 +8,14 @@
 //!
 //! ```text
 //! h = (image − mean) / deviation                       [samples, channels, y, x]
-//! h = relu(norm(conv3(h))), twice; the first looks at every second cell
+//! h = relu(norm(conv3(h))), twice; the first looks at every second cell, if `stride` is 2
 //! h = block(h) for the entry, each of which looks at every second cell; f = h behind the first one
 //! h = block(h) for the middle and the last block; h = relu(norm(separable(h))) for the rest of the exit
 //! h = relu(norm(conv1(all of: relu(norm(conv1(h))), relu(norm(conv3 with holes(h))) for each rate,
 //!                             relu(a conv1(mean over y, x of h) + b))))
 //! h = relu(norm(larger(h))) until it is as large as f; h = [h, relu(norm(conv1(f)))]
 //! h = conv1(relu(norm(conv3(relu(norm(conv3(h)))))))
-//! told = larger(relu(norm(larger(h))))                 [samples, 3, y, x]
+//! told = larger(relu(norm(larger(h)))), or larger(h)   [samples, 3, y, x]
 //! ```
 //! `separable` is a 3×3 convolution of each channel, then a 1×1 convolution; `larger` a transposed 3×3 convolution of
 //! stride 2. A block is a chain of relu, separable, norm, added to its own input or to norm(conv1) of that. As in the

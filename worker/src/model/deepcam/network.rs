@@ -20,7 +20,8 @@ pub(super) struct Network {
     first: Vec<Layer>,
     /// Those of the entry, the middle, and the first of the exit.
     blocks: Vec<Block>,
-    entry: usize,
+    /// How many times smaller maps are in the middle, along an edge.
+    smaller: i64,
     exit: Vec<Layer>,
     context: Vec<Layer>,
     pooled: Pooled,
@@ -30,7 +31,8 @@ pub(super) struct Network {
     larger: Vec<Layer>,
     decoder: Vec<Layer>,
     mixed: Convolution,
-    largest: Layer,
+    /// Makes up for the stride of the first layer, if that has one.
+    largest: Option<Layer>,
     last: Convolution,
 }
 
@@ -117,7 +119,7 @@ impl Network {
         let mut into = channels;
         let mut first = Vec::new();
         for (number, &out) in settings.first.iter().enumerate() {
-            let stride = if number == 0 { 2 } else { 1 };
+            let stride = if number == 0 { settings.stride } else { 1 };
             first.push(Layer::plain(out, into, Shape { stride, ..THREE }));
             into = out;
         }
@@ -152,7 +154,7 @@ impl Network {
             deviation: Tensor::ones([channels], ON_CPU),
             first,
             blocks,
-            entry: settings.entry.len(),
+            smaller: settings.stride << settings.entry.len(),
             exit,
             context,
             pooled: Pooled {
@@ -168,14 +170,14 @@ impl Network {
                 Layer::plain(wide, wide, THREE),
             ],
             mixed,
-            largest: Layer::larger(wide),
+            largest: (settings.stride > 1).then(|| Layer::larger(wide)),
             last,
         }
     }
 
     /// How many times smaller maps are in the middle, along an edge.
     pub(super) fn smaller(&self) -> i64 {
-        2 << self.entry
+        self.smaller
     }
 
     /// Channels of the input have this mean and deviation, `[channels]` each.
@@ -218,10 +220,10 @@ impl Network {
         map = through(&self.larger, map);
         let fine = self.detail.forward(&fine, train).relu();
         map = through(&self.decoder, Tensor::cat(&[map, fine], 1));
-        map = self
-            .largest
-            .forward(&self.mixed.forward(&map), train)
-            .relu();
+        map = self.mixed.forward(&map);
+        if let Some(largest) = &self.largest {
+            map = largest.forward(&map, train).relu();
+        }
         // Under autocast too, what is told is f32.
         self.last.forward(&map).to_kind(Kind::Float)
     }
@@ -253,11 +255,9 @@ impl Network {
         for (number, block) in self.blocks.iter().enumerate() {
             block.tensors(&mut all.part(&format!("blocks.{number}")));
         }
-        for (name, layer) in [
-            ("joined", &self.joined),
-            ("detail", &self.detail),
-            ("largest", &self.largest),
-        ] {
+        let singles = [("joined", &self.joined), ("detail", &self.detail)];
+        let largest = self.largest.iter().map(|layer| ("largest", layer));
+        for (name, layer) in singles.into_iter().chain(largest) {
             layer.tensors(&mut all.part(name));
         }
         self.pooled.tensors(&mut all.part("pooled"));

@@ -13,6 +13,7 @@ fn settings(folder: &Path) -> tradewind_config::Deepcam {
     tradewind_config::Deepcam {
         folder: folder.into(),
         augment: true,
+        stride: 2,
         first: vec![4, 6],
         entry: vec![8, 10],
         middle: 1,
@@ -76,6 +77,27 @@ fn the_papers_network_has_the_known_number_of_parameters() {
     let network = Network::new(&paper, 16, 3);
     assert_eq!(count(&network.tensors()), 56_454_720);
     assert_eq!(network.smaller(), 16);
+}
+
+#[test]
+fn the_small_network_has_a_known_number_of_parameters_and_looks_at_every_cell() {
+    let small = tradewind_config::Deepcam {
+        stride: 1,
+        first: vec![16, 24],
+        entry: vec![24, 40],
+        middle: 1,
+        exit: vec![56],
+        rates: vec![2, 4],
+        context: 28,
+        detail: 16,
+        ..settings(Path::new(""))
+    };
+    let network = Network::new(&small, 16, 3);
+    assert_eq!(count(&network.tensors()), 94_196);
+    assert_eq!(network.smaller(), 4);
+    let image = Tensor::zeros([2, 16, 8, 12], (Kind::Float, Device::Cpu));
+    let told = tch::no_grad(|| network.forward(&image, false));
+    assert_eq!(told.size(), [2, 3, 8, 12]);
 }
 
 #[test]
