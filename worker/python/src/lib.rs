@@ -12,6 +12,7 @@ mod evaluation;
 mod group;
 mod kept;
 mod memory;
+mod process_log;
 mod rank;
 mod samples;
 mod saving;

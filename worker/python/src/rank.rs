@@ -17,7 +17,6 @@ use tradewind_common::spec::{Frozen, RunSpec};
 use tradewind_common::{BlockId, GroupId, Layout};
 use tradewind_config::{Config, Damaged, Reduce};
 use tradewind_data::Staging;
-use tradewind_process::log;
 
 use crate::alone;
 use crate::driver::Driver;
@@ -25,6 +24,7 @@ use crate::entry::Entry;
 use crate::errors::{Failure, ended, given_up, wrong};
 use crate::evaluation::{Evaluator, Found, Measured};
 use crate::memory::Memory;
+use crate::process_log;
 use crate::samples::{self, Samples};
 use crate::saving::Tensor;
 use crate::training::{self, Outcome, Said, Trainer};
@@ -151,7 +151,7 @@ impl Rank {
         if let Ok(None) = entry {
             return Ok(None);
         }
-        begin_log();
+        process_log::begin();
         let entry = entry.map_err(|error| {
             let error = given_up(error);
             // No rank is there that would do so at the end.
@@ -167,7 +167,7 @@ impl Rank {
     fn begin_alone(file: PathBuf, command: Vec<String>, secret: &str) -> PyResult<Self> {
         let entry =
             alone::begin(&file, &command, secret).map_err(|error| wrong(format!("{error:#}")))?;
-        begin_log();
+        process_log::begin();
         Ok(Self::of(entry, true))
     }
 
@@ -683,15 +683,6 @@ impl Rank {
 
 fn misused(Misused(text): Misused) -> PyErr {
     wrong(text)
-}
-
-/// Begins the log of this process, once.
-pub fn begin_log() {
-    static LOG: OnceLock<()> = OnceLock::new();
-    LOG.get_or_init(|| {
-        tradewind_process::begin();
-        log::start(|_| ());
-    });
 }
 
 fn undescribed() -> PyErr {

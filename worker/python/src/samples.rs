@@ -14,7 +14,7 @@ use tradewind_data::{
 };
 
 use crate::errors::wrong;
-use crate::rank::begin_log;
+use crate::process_log;
 
 /// What a sample is made of.
 #[pyclass(frozen, get_all)]
@@ -67,7 +67,7 @@ impl Samples {
         cache: Option<(String, u64)>,
         replaces_damaged: bool,
     ) -> PyResult<Self> {
-        begin_log();
+        process_log::begin();
         let layout = layout.map(str::parse::<Layout>).transpose();
         let layout = layout.map_err(|error| wrong(format!("layout: {error}")))?;
         let cache = cache.and_then(|(folder, bytes)| cache_of_process(&folder, bytes));

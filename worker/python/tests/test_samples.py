@@ -89,6 +89,12 @@ class Forms(InAFolder):
                 np.testing.assert_array_equal([sample["number"] for sample in several], [3, 63, 3])
                 self.assertIn(f"<64 samples of {path}: ", repr(samples))
                 self.assertIn("image u8 [2, 3]", repr(samples))
+                # Workers are forked from a process that has the files open.
+                batches = list(DataLoader(samples, batch_size=16, num_workers=2, multiprocessing_context="fork"))
+                numbers = torch.cat([batch["number"] for batch in batches])
+                self.assertEqual(numbers.tolist(), list(range(SAMPLES)))
+                np.testing.assert_array_equal(torch.cat([batch["image"] for batch in batches]), want["image"])
+                self.assertEqual(samples[5]["number"], 5)
 
     def test_numbers_are_of_the_kind_that_files_have(self) -> None:
         values = np.array([[-1.5, 2, 100], [0.25, 3, 7]], "f4")
