@@ -27,6 +27,7 @@ pub use tradewind_data::{Field, Kind};
 
 pub use self::reading::Reading;
 pub use self::stored::Stored;
+pub(crate) use self::stored::spread;
 use crate::c10d::without_stack;
 
 /// Which part of the data.

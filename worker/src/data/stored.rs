@@ -133,10 +133,25 @@ impl Stored {
         &self,
         split: Split,
         device: Device,
+        look: impl FnMut(&Batch) -> Result<(), DataError>,
+    ) -> Result<usize, DataError> {
+        self.up_to(u64::MAX, split, device, look)
+    }
+
+    /// The same of no more than so many bytes: of samples that are spread evenly over the split.
+    ///
+    /// # Errors
+    /// As of [`each`](Self::each).
+    pub fn up_to(
+        &self,
+        bytes: u64,
+        split: Split,
+        device: Device,
         mut look: impl FnMut(&Batch) -> Result<(), DataError>,
     ) -> Result<usize, DataError> {
-        let samples: Vec<usize> = (0..self.len(split)).collect();
         let sample_bytes = tradewind_data::batch_bytes(&self.fields(), 1).max(1);
+        let most = usize::try_from(bytes / sample_bytes as u64).unwrap_or(usize::MAX);
+        let samples: Vec<usize> = spread(self.len(split), most.max(1)).collect();
         for some in samples.chunks((EACH_BYTES / sample_bytes).max(1)) {
             let asked = Asked {
                 device,
@@ -154,6 +169,13 @@ impl Stored {
             Split::HeldOut => &*self.sources[2],
         }
     }
+}
+
+/// So many of the numbers before `all`, or all of them, spread evenly.
+pub(crate) fn spread(all: usize, most: usize) -> impl Iterator<Item = usize> {
+    let count = all.min(most);
+    // In u128: a product of counts.
+    (0..count).map(move |number| (number as u128 * all as u128 / count as u128) as usize)
 }
 
 impl Dataset for Stored {
@@ -312,6 +334,15 @@ mod tests {
     use tradewind_data::packed::{Packed, Settings, Writer};
 
     use super::*;
+
+    #[test]
+    fn some_of_many_lie_evenly_among_them() {
+        let some = |all, most| spread(all, most).collect::<Vec<_>>();
+        assert_eq!(some(3, usize::MAX), [0, 1, 2]);
+        assert_eq!(some(10, 4), [0, 2, 5, 7]);
+        assert_eq!(some(usize::MAX, 2), [0, usize::MAX / 2]);
+        assert_eq!(some(0, 4), [0; 0]);
+    }
 
     /// Sample `n` of all kinds of numbers, with `n` rows.
     fn source(folder: &std::path::Path, name: &str, samples: u8) -> Arc<dyn Source> {

@@ -25,7 +25,7 @@ use tradewind_common::record::{Better, Measure, Part, Scatter};
 use tradewind_data::{Field, Kind as Number, Moves};
 
 use super::layer::{Linear, Normed, leaky, rectified};
-use super::{Reading, Report, Task, TaskError, TaskKind, measured, seeded};
+use super::{Reading, Report, SIMPLE_BYTES, Task, TaskError, TaskKind, measured, seeded};
 use crate::data::{Batch, DataError, Dataset, Split, Stored};
 
 /// What is left of numbers below 0, as in the reference.
@@ -121,11 +121,13 @@ impl Cosmoflow {
     /// and a ridge regression on how many cells have how many counts (Hoerl and Kennard 1970, equation 2.1).
     fn simple(&self) -> Result<[(&'static str, Vec<f64>); 2], DataError> {
         let (mut x, mut y) = (Vec::new(), Vec::new());
-        self.samples.each(Split::Train, Device::Cpu, |batch| {
+        let look = |batch: &Batch| {
             x.push(histogram(&batch["volume"]));
             y.push(batch["target"].to_kind(Kind::Double));
             Ok(())
-        })?;
+        };
+        self.samples
+            .up_to(SIMPLE_BYTES, Split::Train, Device::Cpu, look)?;
         let (x, y) = (Tensor::cat(&x, 0), Tensor::cat(&y, 0));
         let over_samples = [0i64].as_slice();
         let mean = y.mean_dim(over_samples, true, Kind::Double);

@@ -28,7 +28,7 @@ use tradewind_data::{Field, Moves};
 use super::layer::{Linear, Normed};
 use super::logistic::Logistic;
 use super::roc::Roc;
-use super::{Reading, Report, Task, TaskError, TaskKind, measured, seeded};
+use super::{Reading, Report, SIMPLE_BYTES, Task, TaskError, TaskKind, measured, seeded};
 use crate::data::{Batch, DataError, Dataset, Split, Stored};
 
 /// Channels of an image: energy, the electromagnetic part of it, tracks.
@@ -136,11 +136,13 @@ impl Hep {
     /// on features of jets where samples have them. With their curves on held-out samples.
     fn simple(&self) -> Result<Vec<(String, Roc)>, TaskError> {
         let (mut x, mut y) = (Vec::new(), Vec::new());
-        self.samples.each(Split::Train, Device::Cpu, |batch| {
+        let look = |batch: &Batch| {
             x.push(self.features(batch));
             y.push(batch["label"].to_kind(Kind::Double));
             Ok(())
-        })?;
+        };
+        self.samples
+            .up_to(SIMPLE_BYTES, Split::Train, Device::Cpu, look)?;
         let (x, y) = (Tensor::cat(&x, 0), Tensor::cat(&y, 0));
         let of = |x: &Tensor, columns: &Range<usize>| {
             x.narrow(1, columns.start as i64, columns.len() as i64)

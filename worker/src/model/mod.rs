@@ -185,6 +185,10 @@ pub enum TaskError {
     Other(String),
 }
 
+/// Most bytes of training samples that a forecast without the network is fitted to, where it needs many: at the rate of a
+/// slow disk a minute.
+const SIMPLE_BYTES: u64 = 8 << 30;
+
 /// A number with its name and its unit, which is empty where it has none.
 fn measured(name: &str, unit: &str, value: f64) -> Measure {
     Measure {

@@ -8,7 +8,7 @@ use tradewind_data::{Field, Moves};
 
 use super::detection::Place;
 use super::{Outline, Reading, TaskError};
-use crate::data::{Asked, Batch, DataError, Dataset, Split, Stored};
+use crate::data::{Asked, Batch, DataError, Dataset, Split, Stored, spread};
 
 /// What cells may be, by number.
 pub(super) const CLASSES: [&str; 3] = ["background", "tropical cyclone", "atmospheric river"];
@@ -93,9 +93,7 @@ impl Maps {
 
     /// Samples that lie evenly over a split, [`LOOKED_AT`] at most.
     pub(super) fn looked_at(&self, split: Split) -> Vec<usize> {
-        let all = self.samples.len(split);
-        let count = all.min(LOOKED_AT);
-        (0..count).map(|number| number * all / count).collect()
+        spread(self.samples.len(split), LOOKED_AT).collect()
     }
 
     /// What some training samples are like, the same on every rank.

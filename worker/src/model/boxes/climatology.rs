@@ -4,6 +4,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::super::detection::{IOU_MIN, Place, Told};
 use super::{ClimateBoxes, DataError, Dataset, EVENTS, Split};
+use crate::data::spread;
 
 /// Labelled training maps that are looked at where there are more.
 const MAPS_MAX: usize = 256;
@@ -28,10 +29,8 @@ impl Climatology {
         let [channels, y, x] = [task.maps.channels, task.maps.y, task.maps.x];
         let mut sum = Tensor::zeros([channels, y, x], (Kind::Double, Device::Cpu));
         let mut places: [Vec<Place>; EVENTS] = Default::default();
-        for number in 0..count {
-            let batch = task
-                .maps
-                .one(Split::Train, all[number * all.len() / count])?;
+        for number in spread(all.len(), count) {
+            let batch = task.maps.one(Split::Train, all[number])?;
             for (class, place) in task.events(&batch).concat() {
                 places[class].push(place);
             }
