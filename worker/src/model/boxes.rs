@@ -147,19 +147,30 @@ impl ClimateBoxes {
         [of_labelled, of_all]
     }
 
-    /// The events of each map of a batch, with their classes from 0 on.
-    fn events(&self, batch: &Batch) -> Vec<Vec<(usize, Place)>> {
+    /// The masks of a batch one after the other, each row by row.
+    fn masks(&self, batch: &Batch) -> Vec<u8> {
         let masks = batch["mask"].to(Device::Cpu).to_kind(Kind::Uint8);
-        let masks = Vec::<u8>::try_from(masks.flatten(0, -1)).expect("u8 on the CPU");
-        let of = |mask: &[u8]| {
-            let found = events(mask, self.maps.x as usize, self.event_cells);
-            found
-                .into_iter()
-                .map(|(class, place)| (class - 1, place))
-                .collect()
-        };
-        let cells = (self.maps.y * self.maps.x) as usize;
-        masks.chunks_exact(cells).map(of).collect()
+        Vec::try_from(masks.flatten(0, -1)).expect("u8 on the CPU")
+    }
+
+    fn cells(&self) -> usize {
+        (self.maps.y * self.maps.x) as usize
+    }
+
+    /// The events of a mask, with their classes from 0 on.
+    fn events_of(&self, mask: &[u8]) -> Vec<(usize, Place)> {
+        let mut found = events(mask, self.maps.x as usize, self.event_cells);
+        for (class, _) in &mut found {
+            *class -= 1;
+        }
+        found
+    }
+
+    /// The events of each map of a batch.
+    fn events(&self, batch: &Batch) -> Vec<Vec<(usize, Place)>> {
+        let masks = self.masks(batch);
+        let each = masks.chunks_exact(self.cells());
+        each.map(|mask| self.events_of(mask)).collect()
     }
 
     /// What the heads are to tell of the labelled maps of a batch, `[samples, 6, y, x]`: the four numbers of a place,
@@ -169,10 +180,12 @@ impl ClimateBoxes {
         let (rows, columns) = (self.maps.y / size, self.maps.x / size);
         let cells = (rows * columns) as usize;
         let mut targets = vec![0f32; batch.samples.len() * 6 * cells];
-        for (at, mut events) in self.events(batch).into_iter().enumerate() {
+        let masks = self.masks(batch);
+        for (at, mask) in masks.chunks_exact(self.cells()).enumerate() {
             if !self.labelled[batch.samples[at]] {
                 continue;
             }
+            let mut events = self.events_of(mask);
             events.sort_by(|(_, a), (_, b)| a.area().total_cmp(&b.area()));
             for (class, place) in events {
                 let [y, x] = place.middle().map(|middle| middle / size as f64);

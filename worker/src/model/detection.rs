@@ -258,8 +258,10 @@ mod tests {
         assert_eq!(kept, [told(0.9, 0.0), told(0.5, 2.0), told(0.1, 9.0)]);
     }
 
-    /// Maps of one row: events and told boxes are squares of 4 cells that begin at a column, told ones with a score.
-    fn found(maps: &[(&[f64], &[(f64, f64)])]) -> Found {
+    /// A map of one row: events and told boxes are squares of 4 cells that begin at a column, told ones with a score.
+    type Row = (&'static [f64], &'static [(f64, f64)]);
+
+    fn found(maps: &[Row]) -> Found {
         let mut found = Found::default();
         for (events, told) in maps {
             let told: Vec<Told> = (told.iter())
@@ -276,7 +278,7 @@ mod tests {
 
     #[test]
     fn average_precision_by_hand() {
-        let check = |maps: &[(&[f64], &[(f64, f64)])], want: Option<f64>| {
+        let check = |maps: &[Row], want: Option<f64>| {
             let got = found(maps).average_precision();
             let near = got.zip(want).map(|(got, want)| (got - want).abs() < 1e-12);
             assert!(near.unwrap_or(got == want), "{maps:?}: {got:?}");
