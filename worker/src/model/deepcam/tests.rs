@@ -90,7 +90,7 @@ fn the_small_network_has_a_known_number_of_parameters_and_looks_at_every_cell() 
         ..settings(Path::new(""))
     };
     let network = Network::new(&small, 16, 3);
-    assert_eq!(count(&network.tensors()), 94_196);
+    assert_eq!(count(&network.tensors()), 94_224);
     assert_eq!(network.smaller(), 4);
     let image = Tensor::zeros([2, 16, 8, 12], (Kind::Float, Device::Cpu));
     let told = tch::no_grad(|| network.forward(&image, false));
