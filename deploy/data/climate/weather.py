@@ -50,8 +50,7 @@ LAPSE = 0.0065  # K/m
 REFERENCE_PRESSURE = 1e5  # Pa, by which jcm scales the pressure at the surface
 EARTH_KM = 6371.0
 
-# As in the public data of DeepCAM (W. D. Collins et al.: CAM5), in their order; `Levels` and `channels` say how each comes
-# from eight levels.
+# As in the public data of DeepCAM, in their order; `channels` says how each comes from eight levels.
 CHANNELS = [
     "TMQ",  # water vapour of the whole column, kg/m²
     "U850",  # wind to the east at 850 hPa, m/s
@@ -192,10 +191,10 @@ def mask(globe: Globe, transport: Floats, least: Floats, sea_level: Floats, grou
 
 
 class Levels:
-    """Maps [maps, levels, 48, 96] of one quantity on the levels of the model, top first, at pressures of these."""
+    """Where maps [maps, levels, 48, 96] on the model's levels, top first, have a pressure that is asked for."""
 
     def __init__(self, sigma: Floats, surface: Floats) -> None:
-        """Of the layers' middles as parts of the pressure at the surface, and that in Pa, [maps, 48, 96]."""
+        """Of the layers' middles as parts of the pressure at the surface, and that pressure in Pa, [maps, 48, 96]."""
         self.logs = np.log(sigma[None, :, None, None] * surface[:, None])
 
     def at(self, values: Floats, pressure: float) -> Floats:
