@@ -22,8 +22,8 @@
 //! `model.reconstruction` × the mean over all maps of the squared error of what is decoded. Weights are those of the
 //! authors' program.
 //!
-//! The boxes that are true follow from masks ([`events`]). The metric is the average precision (AP), the mean over
-//! classes, where boxes that overlap by half of their union are of one event ([`Found`]).
+//! The boxes that are true follow from masks (`detection.rs`). The metric is the average precision (AP), the mean over
+//! classes, where boxes that overlap by half of their union are of one event.
 
 mod climatology;
 mod network;
