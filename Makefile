@@ -63,6 +63,12 @@ demo: setup
 	cargo build --release --package tradewind --package tradewind-bench --package tradewind-data --package tradewind-server --package tradewind-worker
 	target/release/tradewind run deploy/configs/climate-forecast.toml
 
+# What the other demos train with, built.
+define build-to-train
+$(call say,building in release (the first build takes 5 to 15 minutes on 2 cores))
+cargo build --release --package tradewind --package tradewind-bench --package tradewind-data --package tradewind-server --package tradewind-worker
+endef
+
 # Goes on where it was interrupted; the data are 2.2 GB.
 COSMOLOGY := $(DEPS)/data/cosmology
 data-cosmology: setup
@@ -70,8 +76,7 @@ data-cosmology: setup
 	target/release/tradewind data make cosmology --out $(COSMOLOGY)
 
 demo-cosmoflow: setup
-	$(call say,building in release (the first build takes 5 to 15 minutes on 2 cores))
-	cargo build --release --package tradewind --package tradewind-bench --package tradewind-data --package tradewind-server --package tradewind-worker
+	$(build-to-train)
 	target/release/tradewind data make cosmology --out $(COSMOLOGY)
 	target/release/tradewind run deploy/configs/cosmoflow.toml
 
@@ -86,8 +91,7 @@ check-hep: $(PYTHIA)
 	cd deploy/data/hep && $(abspath $(DEPS))/pythia/bin/python -m unittest check_events.py
 
 demo-hep: data-hep
-	$(call say,building in release (the first build takes 5 to 15 minutes on 2 cores))
-	cargo build --release --package tradewind --package tradewind-bench --package tradewind-data --package tradewind-server --package tradewind-worker
+	$(build-to-train)
 	target/release/tradewind run deploy/configs/hep.toml
 
 # Goes on where it was interrupted, by half a year; the data are 860 MB.
@@ -101,13 +105,11 @@ check-climate: $(JCM)
 	cd deploy/data/climate && $(abspath $(DEPS))/climate/bin/python -m unittest check_weather.py
 
 demo-deepcam: data-climate
-	$(call say,building in release (the first build takes 5 to 15 minutes on 2 cores))
-	cargo build --release --package tradewind --package tradewind-bench --package tradewind-data --package tradewind-server --package tradewind-worker
+	$(build-to-train)
 	target/release/tradewind run deploy/configs/deepcam.toml
 
 demo-climate-boxes: data-climate
-	$(call say,building in release (the first build takes 5 to 15 minutes on 2 cores))
-	cargo build --release --package tradewind --package tradewind-bench --package tradewind-data --package tradewind-server --package tradewind-worker
+	$(build-to-train)
 	target/release/tradewind run deploy/configs/climate-boxes.toml
 
 test: setup

@@ -12,6 +12,18 @@ import torch
 from runs import COMMAND, PATIENCE
 
 
+class ScaledChannels(torch.nn.Module):
+    """The channels of maps with mean 0 and deviation 1, as a run has saved both."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(channels))
+        self.register_buffer("deviation", torch.ones(channels))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x - self.mean[:, None, None]) / self.deviation[:, None, None]
+
+
 def tradewind(test: unittest.TestCase, *arguments: str | Path) -> None:
     """Runs the command, which has to succeed."""
     told = subprocess.run([COMMAND, *arguments], capture_output=True, text=True, timeout=PATIENCE)

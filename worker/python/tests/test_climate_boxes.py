@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from built_in import load, pack, saved, train, whole_batches
+from built_in import ScaledChannels, load, pack, saved, train, whole_batches
 
 SHAPE = (3, 16, 32)
 SAMPLES = {"train": 12, "validation": 4, "held_out": 6}
@@ -22,23 +22,13 @@ SEED, LABELLED, RECONSTRUCTION, EVENT_CELLS = 3, 0.5, 10.0, 4
 Box = tuple[float, float, float, float]
 
 
-class Input(nn.Module):
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(channels))
-        self.register_buffer("deviation", torch.ones(channels))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return (x - self.mean[:, None, None]) / self.deviation[:, None, None]
-
-
 class Network(nn.Module):
     """Convolutions that look at every second cell, heads of 3×3 cells, and the convolutions transposed."""
 
     def __init__(self, encoder: list[int], channels: int, classes: int = CLASSES, norm: bool = True) -> None:
         super().__init__()
         pairs = list(zip([channels, *encoder], encoder))
-        self.input = Input(channels)
+        self.input = ScaledChannels(channels)
         self.encoder = nn.ModuleList(nn.Conv2d(into, out, 5, 2, 2, bias=not norm) for into, out in pairs)
         self.norm = nn.ModuleList(nn.BatchNorm2d(out) if norm else nn.Identity() for out in encoder)
         self.place = nn.Conv2d(encoder[-1], 4, 3, padding=1)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from built_in import load, pack, train, whole_batches
+from built_in import ScaledChannels, load, pack, train, whole_batches
 
 SHAPE = (5, 16, 32)
 SAMPLES = {"train": 8, "validation": 4, "held_out": 6}
@@ -116,16 +116,6 @@ class Pooled(nn.Module):
         return (told * self.weight[:, None, None] + self.bias[:, None, None]).relu().expand(-1, -1, *x.shape[2:])
 
 
-class Input(nn.Module):
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(channels))
-        self.register_buffer("deviation", torch.ones(channels))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return (x - self.mean[:, None, None]) / self.deviation[:, None, None]
-
-
 class Network(nn.Module):
     """DeepLabv3+ on Xception with transposed convolutions, as in MLPerf HPC's reference."""
 
@@ -134,7 +124,7 @@ class Network(nn.Module):
         wide, fine = model["context"], model["detail"]
         one, two = model["first"]
         entry, (grown, *rest) = [two, *model["entry"]], model["exit"]
-        self.input = Input(channels)
+        self.input = ScaledChannels(channels)
         self.first = nn.ModuleList([Layer(channels, one, stride=model["stride"]), Layer(one, two)])
         blocks = [halving(*pair, number == 0) for number, pair in enumerate(zip(entry, entry[1:]))]
         middle = entry[-1]
