@@ -120,7 +120,7 @@ impl ClimateBoxes {
                 EVENTS as i64,
             )
         });
-        network.scale(&looks.mean, &looks.deviation);
+        network.input.set(&looks.mean, &looks.deviation);
         Ok(Self {
             folder: settings.folder.clone(),
             event_cells: settings.event_cells,
@@ -243,7 +243,7 @@ impl ClimateBoxes {
             .samples
             .each(split, self.network.device(), |batch| {
                 tch::no_grad(|| {
-                    let scaled = self.network.scaled(&self.maps.image(batch));
+                    let scaled = self.network.input.scaled(&self.maps.image(batch));
                     let coarsest = self.network.encode(&scaled, false);
                     let told = self.told(&self.network.heads(&coarsest));
                     for (told, events) in told.iter().zip(self.events(batch)) {
@@ -278,7 +278,7 @@ impl ClimateBoxes {
     /// Scaled maps of a batch, on the CPU.
     fn on_cpu(&self, batch: &Batch) -> Tensor {
         let image = self.maps.image(batch).to(self.network.device());
-        self.network.scaled(&image).to(Device::Cpu)
+        self.network.input.scaled(&image).to(Device::Cpu)
     }
 
     /// The mean over classes.
@@ -306,7 +306,7 @@ impl ClimateBoxes {
         };
         let (scaled, coarsest) = tch::no_grad(|| {
             let image = self.maps.image(&batch).to(self.network.device());
-            let scaled = self.network.scaled(&image);
+            let scaled = self.network.input.scaled(&image);
             let coarsest = self.network.encode(&scaled, false);
             (scaled, coarsest)
         });
@@ -432,7 +432,7 @@ impl Task for ClimateBoxes {
     }
 
     fn loss(&self, batch: &Batch) -> Tensor {
-        let scaled = self.network.scaled(&self.maps.image(batch));
+        let scaled = self.network.input.scaled(&self.maps.image(batch));
         let coarsest = self.network.encode(&scaled, true);
         let [of_boxes, of_maps] = self.weights(batch);
         let boxes = box_losses(&self.network.heads(&coarsest), &self.targets(batch));

@@ -92,7 +92,7 @@ impl Deepcam {
                 settings.entry.len()
             )));
         }
-        network.scale(&looks.mean, &looks.deviation);
+        network.input.set(&looks.mean, &looks.deviation);
         let parts = looks.parts.clamp_min(PART_MIN);
         Ok(Self {
             maps,
@@ -156,7 +156,7 @@ impl Deepcam {
     /// The channels of all cells, scaled, `[samples × y × x, channels]`, in f64 on the CPU.
     fn cells(&self, image: &Tensor) -> Tensor {
         let image = image.to(self.network.device());
-        let scaled = self.network.scaled(&image).to(Device::Cpu);
+        let scaled = self.network.input.scaled(&image).to(Device::Cpu);
         scaled
             .permute([0, 2, 3, 1])
             .flatten(0, 2)

@@ -7,6 +7,42 @@ use super::norm::Norm;
 
 const ON_CPU: (Kind, Device) = (Kind::Float, Device::Cpu);
 
+/// The scaling of a map's channels, which is saved with the parameters and not trained.
+pub(super) struct Scaling {
+    /// `[channels]`, subtracted from the input.
+    mean: Tensor,
+    /// `[channels]`, by which it is divided.
+    deviation: Tensor,
+}
+
+impl Scaling {
+    /// None, until it is [set](Self::set).
+    pub(super) fn new(channels: i64) -> Self {
+        Self {
+            mean: Tensor::zeros([channels], ON_CPU),
+            deviation: Tensor::ones([channels], ON_CPU),
+        }
+    }
+
+    /// Channels of the input have this mean and deviation, `[channels]` each.
+    pub(super) fn set(&self, mean: &Tensor, deviation: &Tensor) {
+        for (own, other) in [(&self.mean, mean), (&self.deviation, deviation)] {
+            own.shallow_clone().copy_(other);
+        }
+    }
+
+    /// Channels with mean 0 and deviation 1, `[samples, channels, y, x]`, in f32.
+    pub(super) fn scaled(&self, image: &Tensor) -> Tensor {
+        let channels = |tensor: &Tensor| tensor.view([1, -1, 1, 1]);
+        (image.to_kind(Kind::Float) - channels(&self.mean)) / channels(&self.deviation)
+    }
+
+    /// With their names below `input`.
+    pub(super) fn buffers(&self) -> [(&'static str, &Tensor); 2] {
+        [("mean", &self.mean), ("deviation", &self.deviation)]
+    }
+}
+
 /// A 3×3 convolution that keeps the size of the map.
 pub(super) struct Convolution {
     /// `[out, into, 3, 3]`.

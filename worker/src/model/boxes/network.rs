@@ -3,7 +3,7 @@
 use tch::{Device, Kind, Tensor};
 use tradewind_common::layout::TensorKind;
 
-use super::super::layer::{Convolution, leaky, rectified};
+use super::super::layer::{Convolution, Scaling, leaky, rectified};
 use super::super::norm::Norm;
 
 const ON_CPU: (Kind, Device) = (Kind::Float, Device::Cpu);
@@ -21,10 +21,8 @@ const SLOPE: f64 = 0.1;
 const SIDES: i64 = 4;
 
 pub(super) struct Network {
-    /// `[channels]`, subtracted from the input.
-    mean: Tensor,
-    /// `[channels]`, by which it is divided.
-    deviation: Tensor,
+    /// What comes first.
+    pub(super) input: Scaling,
     encoder: Vec<Halving>,
     place: Convolution,
     object: Convolution,
@@ -61,8 +59,7 @@ impl Network {
         let encoder: Vec<Halving> = layers.collect();
         let coarsest = *outs.last().expect("there is a convolution");
         Self {
-            mean: Tensor::zeros([channels], ON_CPU),
-            deviation: Tensor::ones([channels], ON_CPU),
+            input: Scaling::new(channels),
             encoder,
             place: Convolution::zero(SIDES, coarsest),
             object: Convolution::zero(2, coarsest),
@@ -73,19 +70,6 @@ impl Network {
     /// How many times smaller the coarsest map is, along an edge.
     pub(super) fn smaller(&self) -> i64 {
         1 << self.encoder.len()
-    }
-
-    /// Channels of the input have this mean and deviation, `[channels]` each.
-    pub(super) fn scale(&self, mean: &Tensor, deviation: &Tensor) {
-        for (own, other) in [(&self.mean, mean), (&self.deviation, deviation)] {
-            own.shallow_clone().copy_(other);
-        }
-    }
-
-    /// Channels with mean 0 and deviation 1, `[samples, channels, y, x]`, in f32.
-    pub(super) fn scaled(&self, image: &Tensor) -> Tensor {
-        let channels = |tensor: &Tensor| tensor.view([1, -1, 1, 1]);
-        (image.to_kind(Kind::Float) - channels(&self.mean)) / channels(&self.deviation)
     }
 
     /// From scaled maps to the coarsest one, `[samples, out, y / smaller, x / smaller]`. In training statistics are the
@@ -157,7 +141,7 @@ impl Network {
             parameters.push(parameter(format!("{name}.weight"), &head.weight));
             parameters.push(parameter(format!("{name}.bias"), &head.bias));
         }
-        for (name, tensor) in [("mean", &self.mean), ("deviation", &self.deviation)] {
+        for (name, tensor) in self.input.buffers() {
             let name = format!("input.{name}");
             buffers.push(handle(name, tensor, TensorKind::Buffer));
         }

@@ -101,7 +101,7 @@ fn every_cell_tells_a_box_and_maps_are_decoded_to_their_size() {
     let image = &batch(&task, &[0, 1, 2])["image"];
     let network = &task.network;
     tch::no_grad(|| {
-        let coarsest = network.encode(&network.scaled(image), false);
+        let coarsest = network.encode(&network.input.scaled(image), false);
         assert_eq!(coarsest.size(), [3, 8, 4, 8]);
         assert_eq!(network.decode(&coarsest).size(), image.size());
         let heads = network.heads(&coarsest);
@@ -225,7 +225,7 @@ fn maps_that_are_not_labelled_teach_reconstruction_alone() {
     assert!((loss(&boxes, &ALL) - loss(&one, &known)).abs() < 1e-4);
     let reconstruction = loss(&all, &ALL) - loss(&boxes, &ALL);
     let of = |map: usize| {
-        let scaled = all.network.scaled(&batch(&all, &[map])["image"]);
+        let scaled = all.network.input.scaled(&batch(&all, &[map])["image"]);
         let errors = all.network.decode(&all.network.encode(&scaled, true)) - scaled;
         errors.square().mean(Kind::Double).double_value(&[])
     };
@@ -243,7 +243,7 @@ fn maps_that_are_not_labelled_teach_reconstruction_alone() {
 #[test]
 fn statistics_are_of_training_alone() {
     let task = task(|settings| settings.norm = true);
-    let scaled = task.network.scaled(&batch(&task, &ALL)["image"]);
+    let scaled = task.network.input.scaled(&batch(&task, &ALL)["image"]);
     let coarsest = |train| tch::no_grad(|| task.network.encode(&scaled, train));
     let before = coarsest(false);
     assert_eq!(before, coarsest(false));

@@ -3,7 +3,7 @@
 use tch::{Device, Kind, Tensor};
 use tradewind_common::layout::TensorKind;
 
-use super::super::layer::rectified;
+use super::super::layer::{Scaling, rectified};
 use super::super::norm::Norm;
 
 const ON_CPU: (Kind, Device) = (Kind::Float, Device::Cpu);
@@ -13,10 +13,8 @@ const OVER_CELLS: [i64; 2] = [2, 3];
 
 /// The network; its parts are in the order in which a map goes through them.
 pub(super) struct Network {
-    /// `[channels]`, subtracted from the input.
-    mean: Tensor,
-    /// `[channels]`, by which it is divided.
-    deviation: Tensor,
+    /// What comes first.
+    pub(super) input: Scaling,
     first: Vec<Layer>,
     /// Those of the entry, the middle, and the first of the exit.
     blocks: Vec<Block>,
@@ -150,8 +148,7 @@ impl Network {
         let mut last = Convolution::transposed(classes, wide);
         tch::no_grad(|| drop(last.weight.normal_(0.0, 0.01)));
         Self {
-            mean: Tensor::zeros([channels], ON_CPU),
-            deviation: Tensor::ones([channels], ON_CPU),
+            input: Scaling::new(channels),
             first,
             blocks,
             smaller: settings.stride << settings.entry.len(),
@@ -180,19 +177,6 @@ impl Network {
         self.smaller
     }
 
-    /// Channels of the input have this mean and deviation, `[channels]` each.
-    pub(super) fn scale(&self, mean: &Tensor, deviation: &Tensor) {
-        for (own, other) in [(&self.mean, mean), (&self.deviation, deviation)] {
-            own.shallow_clone().copy_(other);
-        }
-    }
-
-    /// Channels with mean 0 and deviation 1, `[samples, channels, y, x]`, in f32.
-    pub(super) fn scaled(&self, image: &Tensor) -> Tensor {
-        let channels = |tensor: &Tensor| tensor.view([1, -1, 1, 1]);
-        (image.to_kind(Kind::Float) - channels(&self.mean)) / channels(&self.deviation)
-    }
-
     /// From maps `[samples, channels, y, x]` to logarithms of unnormalised probabilities `[samples, classes, y, x]`,
     /// in f32. In training statistics are the batch's and move the running ones.
     pub(super) fn forward(&self, image: &Tensor, train: bool) -> Tensor {
@@ -201,7 +185,7 @@ impl Network {
                 .iter()
                 .fold(map, |map, layer| layer.forward(&map, train).relu())
         };
-        let mut map = through(&self.first, self.scaled(image));
+        let mut map = through(&self.first, self.input.scaled(image));
         let mut fine = None;
         for block in &self.blocks {
             map = block.forward(&map, train);
@@ -264,8 +248,9 @@ impl Network {
         self.mixed.tensors(&mut all.part("mixed"));
         self.last.tensors(&mut all.part("last"));
         let mut input = all.part("input");
-        input.buffer("mean", &self.mean);
-        input.buffer("deviation", &self.deviation);
+        for (name, tensor) in self.input.buffers() {
+            input.buffer(name, tensor);
+        }
         parameters.extend(buffers);
         parameters
     }

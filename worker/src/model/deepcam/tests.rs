@@ -127,13 +127,14 @@ fn channels_are_scaled_and_classes_weighed_by_what_samples_are_like() {
         .samples
         .batch(Asked::of(Split::Train, &all))
         .unwrap();
-    let scaled = task.network.scaled(&batch["image"]).select(1, 1);
+    let scaled = task.network.input.scaled(&batch["image"]).select(1, 1);
     let (mean, deviation) = (scaled.mean(Kind::Double), scaled.std(false));
     assert!(mean.double_value(&[]).abs() < 1e-3, "{mean:?}");
     assert!((deviation.double_value(&[]) - 1.0).abs() < 1e-3);
     // The first channel is the same everywhere.
     let first = task
         .network
+        .input
         .scaled(&batch["image"])
         .select(1, 0)
         .abs()
