@@ -42,7 +42,8 @@ fn every_part_passes_on_the_cpu() {
     );
     for (part, figure) in [
         (0, "/4_ranks/all_reduce_seconds"),
-        (1, "/resnet50_gradient/gradient_norm"),
+        (1, "/resnet50_gradient/device_error"),
+        (1, "/resnet14_losses/device_error"),
         (1, "/groups_2x2_against_1x4_loss_relative_difference"),
         (2, "/killed/steps_again_after_seconds"),
         (2, "/stopped/steps_again_after_seconds"),
@@ -80,6 +81,23 @@ fn a_wrong_sum_is_found() {
         reason.contains("4 ranks: gradient_to_cpu_distance"),
         "{reason}"
     );
+}
+
+#[test]
+fn gradients_and_steps_that_are_one_per_cent_too_large_are_found() {
+    let part = ["--device", "cpu", "--parts", "agreement"];
+    let (output, report) = check(&[&part[..], &["--plant", "wrong-scale"]].concat());
+    assert!(!output.status.success());
+    assert_eq!(report["verdict"], "fail", "{report:#}");
+    let reason = report["parts"][0]["reason"].as_str().expect("a reason");
+    for found in [
+        "forecast: gradients are",
+        "resnet50: gradients are",
+        "forecast: losses of 8 steps are",
+        "resnet14: losses of 8 steps are",
+    ] {
+        assert!(reason.contains(found), "{found}: {reason}");
+    }
 }
 
 #[test]

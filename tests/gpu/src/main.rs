@@ -1,8 +1,10 @@
 //! `tradewind-gpu-check`: looks at a machine with a GPU and prints one JSON object: for each part of
 //! the check a verdict and figures. Progress goes to standard error.
 
+mod batches;
 mod bulk;
 mod cluster;
+mod exact;
 mod options;
 mod parts;
 mod plain;
