@@ -48,8 +48,10 @@ fn every_part_passes_on_the_cpu() {
         (2, "/killed/steps_again_after_seconds"),
         (2, "/stopped/steps_again_after_seconds"),
         (2, "/store_killed/other_groups_longest_pause_seconds"),
-        (3, "/plain_samples_per_second"),
-        (3, "/overlap_1_bf16/ratio_to_plain"),
+        (3, "/f32_plain/resident_step_seconds"),
+        (3, "/f32_overlap_0/exposed_seconds"),
+        (3, "/bf16_overlap_1/step_to_plain"),
+        (3, "/bf16_overlap_1/idle_fraction"),
         (4, "/device_1_mb/step_gb_per_second"),
         (4, "/main_memory_1_mb/exchange_gb_per_second"),
     ] {

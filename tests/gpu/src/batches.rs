@@ -20,44 +20,24 @@ pub(crate) struct Batches {
     order: Order,
     dataset: Arc<dyn Dataset>,
     device: Device,
-    /// Whether the first one is used again and again.
-    resident: bool,
     /// Whether they are f64.
     double: bool,
-    /// The one that was handed out last.
-    now: Option<Batch>,
 }
 
 impl Batches {
-    pub(crate) fn new(
-        config: &Config,
-        task: &dyn Task,
-        device: Device,
-        resident: bool,
-        double: bool,
-    ) -> Self {
+    pub(crate) fn new(config: &Config, task: &dyn Task, device: Device, double: bool) -> Self {
         let ahead = ahead(&config.loader);
         Self {
             ahead: BatchesAhead::new(task.dataset(), Split::Train, ahead, device),
             order: Order::new(config, task.samples()),
             dataset: task.dataset(),
             device,
-            resident,
             double,
-            now: None,
         }
     }
 
     /// The next one.
-    pub(crate) fn next(&mut self) -> anyhow::Result<&Batch> {
-        let batch = match self.now.take() {
-            Some(batch) if self.resident => batch,
-            _ => self.read()?,
-        };
-        Ok(self.now.insert(batch))
-    }
-
-    fn read(&mut self) -> anyhow::Result<Batch> {
+    pub(crate) fn next(&mut self) -> anyhow::Result<Batch> {
         while self.ahead.room() > 0 {
             self.ahead.request(self.order.next(), None)?;
         }

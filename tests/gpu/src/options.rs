@@ -50,6 +50,9 @@ pub(crate) struct Options {
     /// Something for the check to find.
     #[arg(long, value_enum, hide = true)]
     pub(crate) plant: Option<Planted>,
+    /// Seconds that a part may take.
+    #[arg(long, hide = true)]
+    pub(crate) limit: Option<u64>,
 }
 
 impl Options {
@@ -67,6 +70,7 @@ impl Options {
         ];
         arguments.extend(self.work.iter().map(|work| path("work", work)));
         arguments.extend(self.python.iter().map(|python| path("python", python)));
+        arguments.extend(self.limit.map(|seconds| format!("--limit={seconds}")));
         let plant = self.plant.and_then(|plant| plant.to_possible_value());
         arguments.extend(plant.map(|plant| format!("--plant={}", plant.get_name())));
         arguments

@@ -65,7 +65,7 @@ impl Which {
             Self::Collectives => 60,
             Self::Agreement => 120,
             Self::Faults => 200,
-            Self::Steps => 180,
+            Self::Steps => 200,
             Self::Bandwidth => 75,
         })
     }
