@@ -178,6 +178,7 @@ fn check_in(options: &Options, chosen: &Chosen, gpu: Option<String>) -> anyhow::
 fn work_folder(options: &mut Options) -> anyhow::Result<Option<tempfile::TempDir>> {
     let absolute = |path: &PathBuf| std::path::absolute(path);
     options.data = absolute(&options.data)?;
+    options.configs = absolute(&options.configs)?;
     options.ddp = absolute(&options.ddp)?;
     if let Some(work) = &options.work {
         options.work = Some(absolute(work)?);

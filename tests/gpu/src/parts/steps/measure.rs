@@ -8,9 +8,9 @@ use anyhow::Context;
 use serde_json::{Value, json};
 use tradewind_common::record::StepRecord;
 
-use super::{BATCHES_AHEAD, LIMIT, Plan, READERS};
+use super::{LIMIT, Plan};
 use crate::cluster::{Cluster, Ranks};
-use crate::options::{Keys, Options};
+use crate::options::{BATCHES_AHEAD, Keys, Options, READERS};
 use crate::parts::median;
 use crate::process::{Process, own, read_json};
 
