@@ -50,12 +50,13 @@ impl Feed {
 
     /// The next batch; the ones after it are being prepared when it is handed out.
     pub fn next(&mut self, ranks: &dyn Ranks, lease: Lease<'_>) -> Result<Batch, TrainError> {
-        while self.batches.room() > 0 {
+        while self.batches.room() > 0 && self.samples.has_next(ranks) {
             let samples = self.samples.next(ranks, lease)?;
             self.batches.request(samples, self.samples.epoch())?;
             self.stage(ranks);
         }
         self.samples.handed_out();
+        // Of the chunks that a group may hold some batches are always left: at most two are handed out and not done.
         Ok(self.batches.next().expect("asked for above")?)
     }
 

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use tradewind_common::batch::{BatchStep, Batches};
-use tradewind_common::data::{Chunk, Chunking, DataSets, FORGOTTEN_MAX};
+use tradewind_common::data::{CHUNKS_HELD_MAX, Chunk, Chunking, DataSets, FORGOTTEN_MAX};
 use tradewind_common::shares::{first_step, sync_share};
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, GroupId, Rank};
@@ -129,6 +129,13 @@ struct Leased {
     next: u64,
 }
 
+impl Leased {
+    /// Whether there is one more for each rank.
+    fn has_batch(&self, ranks: &dyn Ranks) -> bool {
+        self.next + self.batch * u64::from(ranks.size()) <= self.chunk.positions.end
+    }
+}
+
 /// The permutation of the epoch at hand, or of one of its sets.
 #[derive(Default)]
 struct Order {
@@ -174,6 +181,15 @@ impl Feed {
             wanted: BTreeSet::new(),
             wanted_at: None,
         })
+    }
+
+    /// Whether one more batch can be asked for before one is done: not where it would need a chunk more than a group
+    /// may hold. The same on all ranks that ask for batches at the same step.
+    pub fn has_next(&self, ranks: &dyn Ranks) -> bool {
+        let begun = self.leased.as_ref();
+        self.plan.sync
+            || self.held.len() < CHUNKS_HELD_MAX
+            || begun.is_some_and(|leased| leased.has_batch(ranks))
     }
 
     /// The samples of the next batch to be prepared, by number in the training split.
@@ -287,9 +303,9 @@ impl Feed {
     ) -> Result<Vec<usize>, FeedError> {
         let size = u64::from(ranks.size());
         loop {
-            if let Some(Leased { chunk, batch, next }) = &mut self.leased
-                && *next + *batch * size <= chunk.positions.end
-            {
+            let begun = self.leased.as_mut();
+            if let Some(leased) = begun.filter(|leased| leased.has_batch(ranks)) {
+                let Leased { chunk, batch, next } = leased;
                 let begin = *next + u64::from(ranks.rank().0) * *batch;
                 *next += *batch * size;
                 let positions = begin..begin + *batch;
@@ -537,6 +553,48 @@ mod tests {
         }
         taken.sort_unstable();
         assert_eq!(taken, (0..103).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn batches_are_asked_for_ahead_until_all_chunks_that_may_be_held_are() {
+        let spec = RunSpec {
+            sets: DataSets {
+                count: 1,
+                deal_epochs: 0,
+            },
+            ..of_sets(0)
+        };
+        let place = Place {
+            group: GroupId(0),
+            rank: Rank(0),
+            start: Clock(0),
+            origin: (Clock(0), 0),
+        };
+        let mut feed = Feed::new(&spec, place).unwrap();
+        let mut ledger = Ledger::new(spec.chunking());
+        let mut ask = |feed: &mut Feed| {
+            let mut asked = 0;
+            while feed.has_next(&Alone) {
+                let batch = feed.next(&Alone, &mut |finished, held| {
+                    let owner = (GroupId(0), Incarnation(1));
+                    ledger.finish(owner, &finished, |_| 1);
+                    Ok(ledger
+                        .lease(owner, &held, |_| vec![])
+                        .expect("not too many"))
+                });
+                batch.unwrap();
+                asked += 1;
+            }
+            asked
+        };
+        // Four chunks of four samples; then as many as of a chunk that is finished.
+        assert_eq!(ask(&mut feed), 16);
+        for done in 1..=8 {
+            feed.handed_out();
+            feed.done();
+            let want = if done % 4 == 0 { 4 } else { 0 };
+            assert_eq!(ask(&mut feed), want, "{done} are done");
+        }
     }
 
     #[test]
