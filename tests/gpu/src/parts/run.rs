@@ -27,7 +27,6 @@ pub(super) fn run(options: &Options, teller: &Teller) -> anyhow::Result<()> {
             .with("data.samples", 20 * batch)
             .with("train.batch", batch)
             .with("train.samples", steps * batch)
-            .with("train.chunk_samples", 20 * batch)
             // Adam brings the loss down within tens of steps; SGD at a rate that is safe does not.
             .with("optimizer.name", "\"adam\"")
             .with("optimizer.learning_rate", options.size("0.0005", "0.005"))

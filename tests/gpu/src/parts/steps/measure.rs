@@ -43,7 +43,8 @@ pub(super) fn plain_loop(options: &Options, keys: &Keys, plan: &Plan) -> anyhow:
         format!("--config={}", config.display()),
         format!("--warmup={}", plan.warmup),
         format!("--steps={}", plan.steps),
-        format!("--resident={}", plan.steps),
+        // Nothing disturbs them: fewer tell as much.
+        format!("--resident={}", plan.steps.div_ceil(2)),
         format!("--out={}", out.display()),
     ];
     Process::start("plain", own(&arguments)?, &folder)?.finish(options.patience(LIMIT))?;
