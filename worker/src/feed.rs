@@ -11,9 +11,9 @@ use tradewind_data::{Ahead, Staging};
 
 use crate::c10d::C10dError;
 use crate::data::ahead::BatchesAhead;
-use crate::data::on_device::OnDevice;
 use crate::data::{Batch, Copied, Dataset, Split};
 use crate::model::Task;
+use crate::on_device::OnDevice;
 use crate::train_error::TrainError;
 
 /// What the configuration says of it.

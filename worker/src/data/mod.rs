@@ -9,7 +9,6 @@ pub mod digits;
 pub mod hdf5;
 pub mod idx;
 pub mod netcdf;
-pub mod on_device;
 mod reading;
 pub mod series;
 mod stored;

@@ -2,8 +2,8 @@
 
 use tch::Device;
 
-use super::{Batch, DataError};
 use crate::c10d::C10dError;
+use crate::data::{Batch, DataError};
 use crate::stream::{Event, Stream, in_use};
 use crate::train_error::TrainError;
 
