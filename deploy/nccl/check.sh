@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Whether target/nccl/libtradewind_nccl.so can be loaded, on a machine without a GPU: every symbol
 # that it needs must be in the libtorch_cuda of the pinned version, in what that one needs, or in
-# the libraries of C and C++. Called with the folder of libtorch's libraries.
+# the libraries of C and C++. NCCL is not here: what libtorch_cuda itself asks it for is taken to be there. Called with the folder of libtorch's libraries.
 set -euo pipefail
 
 half=target/nccl/libtradewind_nccl.so
@@ -17,8 +17,9 @@ system=$(ldd $half | awk '$3 ~ /^\// { print $3 }')
 # The names without their versions, which only the system's libraries give.
 defined() { nm -D --defined-only "$@" 2> /dev/null | awk 'NF == 3 { print $3 }' | sed 's/@.*//' | sort -u; }
 needed() { nm -D --undefined-only $half | awk '$1 == "U" { print $2 }' | sed 's/@.*//' | sort -u; }
-# missing library…: what no library of them has.
-missing() { comm -23 <(needed) <(defined "$@"); }
+nccl() { nm -D --undefined-only "$lib/libtorch_cuda.so" | awk '$2 ~ /^nccl/ { print $2 }' | sed 's/@.*//'; }
+# missing library…: what no library of them has, nor NCCL.
+missing() { comm -23 <(needed) <({ defined "$@"; nccl; } | sort -u); }
 
 others=("$lib/libtorch_cpu.so" "$lib/libc10.so" "$lib/libc10_cuda.so" $runtime $system)
 # The check must be able to fail: without libtorch_cuda it has to miss the class itself.

@@ -14,6 +14,8 @@
 #include "c10d.h"
 #include "guard.h"
 
+struct tradewind_half;
+
 struct tradewind_store {
   c10::intrusive_ptr<c10d::Store> store;
 };
@@ -26,6 +28,16 @@ using std::chrono::milliseconds;
 // reads it once, when the first one is.
 void wait_for_nccl(milliseconds timeout);
 
+// NCCL's part of a group: its backend, the half of the bridge that speaks with it, and the rank's GPU.
+struct OverNccl {
+  // Whether its communicator has nothing of its own under way; throws if it has failed.
+  bool ready() const;
+
+  c10::intrusive_ptr<c10d::Backend> backend;
+  const tradewind_half* half = nullptr;
+  int device = 0;
+};
+
 // What moves the bytes of a group: Gloo those in main memory, NCCL those on a GPU.
 struct Connections {
   ~Connections();
@@ -36,6 +48,10 @@ struct Connections {
   // when they are aborted they end like any other, with anything in their tensors: so whoever has
   // waited for what a GPU did asks here before using it.
   void check() const;
+  // NCCL comes to the group, to be aborted with it from here on. Throws if the group is broken.
+  void add(OverNccl over);
+  // The ranks have met over NCCL: `check` asks it, too.
+  void met() { asks_nccl = true; }
   // To be told of each collective on a GPU.
   void began(c10::intrusive_ptr<c10d::Work> work) { last = std::move(work); }
   // Waits for the collectives on a GPU that are under way, unless the group is broken; then breaks
@@ -47,8 +63,8 @@ struct Connections {
   c10::intrusive_ptr<c10d::Store> store;
   // NULL until the ranks have met.
   c10::intrusive_ptr<c10d::Backend> gloo;
-  // NULL for a group in main memory.
-  c10::intrusive_ptr<c10d::Backend> nccl;
+  // Without a backend for a group in main memory. Written once, by `add`.
+  OverNccl nccl;
   // For peers, when it is not them that are waited for.
   milliseconds patience{0};
   std::atomic<bool> broken{false};
@@ -57,6 +73,7 @@ struct Connections {
   void settle() const;
 
   c10::intrusive_ptr<c10d::Work> last;
+  std::atomic<bool> asks_nccl{false};
   std::mutex breaking;
   bool aborted = false;
 };

@@ -46,9 +46,10 @@ int tradewind_half_version(const tradewind_half* half);
 // The PCI address of a GPU.
 char* tradewind_half_address(const tradewind_half* half, int device, char* text, int length);
 // Adds NCCL to a group, for tensors on this rank's GPU `device`; returns when a first collective
-// has come to its end, or the timeout of the meeting has passed. If it fails, the group is of no
-// use. All ranks call it.
-char* tradewind_group_add_nccl(tradewind_group* group, const tradewind_half* half, int device);
+// has come to its end, the group has been broken, or `patience_ms` have passed. If it fails, the group
+// is of no use. All ranks call it.
+char* tradewind_group_add_nccl(
+    tradewind_group* group, const tradewind_half* half, int device, int64_t patience_ms);
 // A message if the group is broken, as far as is known here. A collective on a GPU returns when it
 // has begun, and ends like any other when it is broken off: ask this after having waited for it,
 // before its result is used.

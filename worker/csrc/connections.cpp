@@ -2,6 +2,8 @@
 
 #include <thread>
 
+#include "half.h"
+
 namespace {
 
 using tradewind::milliseconds;
@@ -43,40 +45,45 @@ void Connections::close() {
   break_all();
 }
 
+bool OverNccl::ready() const {
+  return half->ready(*backend, device);
+}
+
+void Connections::add(OverNccl over) {
+  std::lock_guard<std::mutex> lock(breaking);
+  nccl = std::move(over);
+  // Whoever has broken the group before found nothing to abort; the end of the group does.
+  TORCH_CHECK(!broken, "the group was broken");
+}
+
 void Connections::break_all() {
   // Before anything ends: whoever waits for it asks `check` afterwards.
   broken = true;
   if (gloo != nullptr) {
     quietly([&] { break_connections(*gloo); });
   }
-  if (nccl == nullptr) {
-    return;
-  }
   // Whoever comes second waits until the first has done it: the end of the backend must not find
   // it half done. Its destructor throws if it has to abort and cannot, which ends the process.
   std::lock_guard<std::mutex> lock(breaking);
-  if (!aborted) {
-    quietly([&] { nccl->abort(); });
+  if (nccl.backend != nullptr && !aborted) {
+    quietly([&] { nccl.backend->abort(); });
     aborted = true;
   }
 }
 
 void Connections::check() const {
   TORCH_CHECK(!broken, "the group was broken");
-  if (nccl != nullptr) {
-    auto error = nccl->getError();
-    TORCH_CHECK(
-        error == c10d::ErrorType::SUCCESS, "NCCL reports that ",
-        error == c10d::ErrorType::TIMEOUT ? "a collective takes too long" : "a peer is gone");
+  // NCCL's own word decides, not c10d's.
+  if (asks_nccl) {
+    nccl.ready();
   }
 }
 
 void Connections::settle() const {
   constexpr milliseconds pause{1};
   const auto end = std::chrono::steady_clock::now() + patience;
-  while (last != nullptr && !broken && !last->isCompleted() &&
-         nccl->getError() == c10d::ErrorType::SUCCESS &&
-         std::chrono::steady_clock::now() < end) {
+  while (last != nullptr && !last->isCompleted() && std::chrono::steady_clock::now() < end) {
+    check();
     std::this_thread::sleep_for(pause);
   }
 }

@@ -33,6 +33,15 @@ c10::Device device(int index) {
   return c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index));
 }
 
+// CUDAGuardImpl::record, block and destroyEvent put the thread back on the device it was on, and since
+// CUDA 12 that makes a context there.
+void take(c10::Device device) {
+  const auto guard = cuda();
+  if (guard.getDevice() != device) {
+    guard.setDevice(device);
+  }
+}
+
 const at::Tensor& tensor(const void* raw) {
   return *static_cast<const at::Tensor*>(raw);
 }
@@ -48,14 +57,22 @@ std::vector<at::Tensor> all(void* const* raw, size_t count) {
 
 } // namespace
 
+char* tradewind_device_take(int index) {
+  return guard([&] { take(device(index)); });
+}
+
 char* tradewind_stream_new(int index, tradewind_stream** out) {
   return guard([&] {
+    take(device(index));
     *out = new tradewind_stream{cuda().getStreamFromGlobalPool(device(index))};
   });
 }
 
 char* tradewind_stream_enter(const tradewind_stream* stream, tradewind_stream** before) {
-  return guard([&] { *before = new tradewind_stream{cuda().exchangeStream(stream->stream)}; });
+  return guard([&] {
+    take(stream->stream.device());
+    *before = new tradewind_stream{cuda().exchangeStream(stream->stream)};
+  });
 }
 
 char* tradewind_stream_leave(tradewind_stream* before) {
@@ -73,21 +90,31 @@ char* tradewind_event_record(int index, tradewind_event** out) {
   return guard([&] {
     auto event = std::make_unique<tradewind_event>(
         tradewind_event{c10::Event(c10::DeviceType::CUDA), device(index)});
+    take(event->device);
     event->event.record(cuda().getStream(event->device));
     *out = event.release();
   });
 }
 
 char* tradewind_event_block(const tradewind_event* event) {
-  return guard([&] { event->event.block(cuda().getStream(event->device)); });
+  return guard([&] {
+    take(event->device);
+    event->event.block(cuda().getStream(event->device));
+  });
 }
 
 char* tradewind_event_wait(const tradewind_event* event) {
-  return guard([&] { event->event.synchronize(); });
+  return guard([&] {
+    take(event->device);
+    event->event.synchronize();
+  });
 }
 
 void tradewind_event_free(tradewind_event* event) {
-  free(guard([&] { delete event; }));
+  free(guard([&] {
+    take(event->device);
+    delete event;
+  }));
 }
 
 char* tradewind_page_locked(size_t length, int type, void** out) {

@@ -14,6 +14,11 @@ extern "C" {
 typedef struct tradewind_stream tradewind_stream;
 typedef struct tradewind_event tradewind_event;
 
+// Makes CUDA device `index` the calling thread's, for good. Every call below that names a device, a
+// stream or an event does so: a process computes on one device. A thread that was put on none is on the
+// first, where libtorch's streams and events leave it, with a context of half a gigabyte.
+char* tradewind_device_take(int index);
+
 // A stream of its own on CUDA device `index`.
 char* tradewind_stream_new(int index, tradewind_stream** out);
 // Makes `stream` current until `tradewind_stream_leave` on the same thread, which wants `before`.

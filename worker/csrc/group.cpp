@@ -77,23 +77,34 @@ c10::intrusive_ptr<c10d::Backend> over_tcp(
   return c10::make_intrusive<ProcessGroupGloo>(store, rank, size, options);
 }
 
-// A first collective, to its end: NCCL connects the ranks behind, and is not done before.
-void meet(c10d::Backend& nccl, at::Device device, milliseconds timeout) {
-  const auto end = std::chrono::steady_clock::now() + timeout;
-  std::vector<at::Tensor> tensors{at::ones({1}, at::device(device).dtype(at::kFloat))};
-  auto work = nccl.allreduce(tensors);
-  while (!work->isCompleted()) {
-    TORCH_CHECK(
-        std::chrono::steady_clock::now() < end, "the peers were not all there after ",
-        timeout.count(), " ms");
-    std::this_thread::sleep_for(milliseconds(1));
-  }
+// NCCL connects the ranks behind, and a first collective then shows that it has. c10d would wait for
+// that inside the collective, where nobody could call it back: so NCCL is asked before.
+void meet(const Connections& connections, milliseconds patience) {
+  const auto& nccl = connections.nccl;
+  const auto end = std::chrono::steady_clock::now() + patience;
+  const auto await = [&](auto done) {
+    while (!done()) {
+      TORCH_CHECK(!connections.broken, "the group was broken");
+      TORCH_CHECK(
+          std::chrono::steady_clock::now() < end, "the peers were not all there after ",
+          patience.count(), " ms");
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  };
+  await([&] { return nccl.ready(); });
+  const auto place = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(nccl.device));
+  std::vector<at::Tensor> tensors{at::ones({1}, at::device(place).dtype(at::kFloat))};
+  auto work = nccl.backend->allreduce(tensors);
+  await([&] { return work->isCompleted(); });
   if (auto error = work->exception()) {
     std::rethrow_exception(error);
   }
   work->wait();
   const auto sum = tensors.front().item<float>();
-  TORCH_CHECK(sum == nccl.getSize(), "a sum over ", nccl.getSize(), " ranks came to ", sum);
+  // Aborted, it has ended, too, with anything.
+  TORCH_CHECK(!connections.broken, "the group was broken");
+  TORCH_CHECK(
+      sum == nccl.backend->getSize(), "a sum over ", nccl.backend->getSize(), " ranks came to ", sum);
 }
 
 } // namespace
@@ -118,19 +129,20 @@ char* tradewind_group_new(
   });
 }
 
-char* tradewind_group_add_nccl(tradewind_group* group, const tradewind_half* half, int device) {
+char* tradewind_group_add_nccl(
+    tradewind_group* group, const tradewind_half* half, int device, int64_t patience_ms) {
   return guard([&] {
     auto& connections = *group->connections;
     auto& members = *connections.group;
-    tradewind::wait_for_nccl(connections.patience);
+    const milliseconds patience{patience_ms};
+    tradewind::wait_for_nccl(patience);
     const auto store = c10::make_intrusive<c10d::PrefixStore>("nccl", connections.store);
-    auto nccl =
+    auto backend =
         half->backend(store, members.getRank(), members.getSize(), device, NO_TIMEOUT.count());
-    // From here on it is aborted with the group, also when the ranks do not meet.
-    connections.nccl = nccl;
-    const auto place = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device));
-    meet(*nccl, place, connections.patience);
-    members.setBackend(at::kCUDA, c10d::ProcessGroup::NCCL, nccl);
+    connections.add({backend, half, device});
+    meet(connections, patience);
+    connections.met();
+    members.setBackend(at::kCUDA, c10d::ProcessGroup::NCCL, backend);
   });
 }
 

@@ -37,6 +37,12 @@ c10::intrusive_ptr<c10d::Backend> tradewind_half::backend(
   return backend;
 }
 
+bool tradewind_half::ready(c10d::Backend& backend, int device) const {
+  bool ready = false;
+  demand(ask(backend, device, ready));
+  return ready;
+}
+
 char* tradewind_half_open(const char* file, const tradewind_half** out) {
   return guard([&] {
     // All symbols at once: what libtorch_cuda lacks is told here, and not in a step.
@@ -51,6 +57,7 @@ char* tradewind_half_open(const char* file, const tradewind_half** out) {
     find(library, "tradewind_nccl_version", half->version);
     find(library, "tradewind_nccl_address", half->address);
     find(library, "tradewind_nccl_backend", half->make);
+    find(library, "tradewind_nccl_ready", half->ask);
     // Never closed: groups may outlive whoever opened it.
     *out = half.release();
   });

@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <mutex>
+#include <string>
 
 #include <cuda_runtime_api.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
@@ -11,6 +13,31 @@
 
 // What is compiled in must be what NCCL and CUDA of the pinned libtorch understand.
 static_assert(NCCL_MAJOR == 2, "ProcessGroupNCCL speaks NCCL 2");
+
+namespace {
+
+// c10d waits for a communicator that is being formed with the lock that aborting it needs, and its own
+// getError() keeps the `in progress` of that time for ever (NCCLComm::waitReady and checkForNcclError,
+// 2.11). So NCCL is asked here, by the communicator behind c10d's object, whose members are not for
+// others: a pointer to a member may name a protected one of a base class, and the argument of an
+// explicit instantiation any.
+struct OfGroup : c10d::ProcessGroupNCCL {
+  static constexpr auto comm = &OfGroup::getNCCLComm;
+};
+
+struct OfComm : c10d::NCCLComm {
+  static constexpr auto mutex = &OfComm::mutex_;
+};
+
+ncclComm_t handle(const c10d::NCCLComm& comm);
+
+template <ncclComm_t c10d::NCCLComm::*member>
+struct OfCommPrivate {
+  friend ncclComm_t handle(const c10d::NCCLComm& comm) { return comm.*member; }
+};
+template struct OfCommPrivate<&c10d::NCCLComm::ncclComm_>;
+
+} // namespace
 
 const char* tradewind_nccl_torch() {
   return TORCH_VERSION;
@@ -48,5 +75,27 @@ char* tradewind_nccl_backend(
       throw;
     }
     out = std::move(backend);
+  });
+}
+
+char* tradewind_nccl_ready(c10d::Backend& backend, int device, bool& ready) {
+  return tradewind::guard([&] {
+    ready = false;
+    auto& group = static_cast<c10d::ProcessGroupNCCL&>(backend);
+    const auto comm = (group.*OfGroup::comm)(std::to_string(device));
+    TORCH_CHECK(comm != nullptr, "there is no communicator of GPU ", device);
+    // Who holds it waits for the communicator, or aborts it, and says what comes of that.
+    std::unique_lock lock((*comm).*OfComm::mutex, std::try_to_lock);
+    if (!lock) {
+      return;
+    }
+    const auto nccl = handle(*comm);
+    TORCH_CHECK(nccl != nullptr, "the communicator has been aborted");
+    auto state = ncclSuccess;
+    const auto asked = ncclCommGetAsyncError(nccl, &state);
+    const auto told = asked == ncclSuccess ? state : asked;
+    ready = told == ncclSuccess;
+    TORCH_CHECK(
+        ready || told == ncclInProgress, "NCCL reports: ", c10d::ncclGetErrorWithVersion(told));
   });
 }

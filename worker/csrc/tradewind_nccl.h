@@ -26,4 +26,9 @@ char* tradewind_nccl_backend(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, int device,
     int64_t timeout_ms, c10::intrusive_ptr<c10d::Backend>& out);
 
+// Whether the communicator of `backend`, one of the above, has no operation of NCCL's own under way,
+// such as connecting its ranks; a message if it has failed, as when a peer is gone. Waits for nothing.
+// From any thread.
+char* tradewind_nccl_ready(c10d::Backend& backend, int device, bool& ready);
+
 } // extern "C"

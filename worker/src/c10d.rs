@@ -125,12 +125,18 @@ impl ProcessGroup {
     }
 
     /// Adds NCCL, for tensors on this rank's GPU `device`. All ranks call it; returns when a first
-    /// collective has come to its end, or with an error after the timeout of the meeting. After an
-    /// error the group is of no use.
-    pub fn add_nccl(&mut self, nccl: &Nccl, device: usize) -> Result<(), C10dError> {
+    /// collective has come to its end, or with an error when the group has been broken or `patience`
+    /// has passed. After an error the group is of no use.
+    pub fn add_nccl(
+        &mut self,
+        nccl: &Nccl,
+        device: usize,
+        patience: Duration,
+    ) -> Result<(), C10dError> {
+        let (raw, device) = (self.raw.as_ptr(), device as c_int);
         // SAFETY: `raw` is live and exclusively borrowed; what `nccl` holds is never freed.
         check("connecting the GPUs", unsafe {
-            ffi::tradewind_group_add_nccl(self.raw.as_ptr(), nccl.raw(), device as c_int)
+            ffi::tradewind_group_add_nccl(raw, nccl.raw(), device, millis(patience))
         })
     }
 

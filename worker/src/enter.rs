@@ -2,9 +2,7 @@
 //! to, and pulls.
 
 use anyhow::Context;
-use tradewind_client::coordinator::Joined;
 use tradewind_client::core::session::Summary;
-use tradewind_client::fence::Break;
 use tradewind_client::membership::Membership;
 use tradewind_client::rank_settings::RankSettings;
 use tradewind_client::streams::Streams;
@@ -27,9 +25,7 @@ pub struct Entered<'a> {
 
 /// Enters the incarnation of the group that was joined.
 pub fn enter(member: &mut Member, mut membership: Membership) -> anyhow::Result<Entered<'_>> {
-    let mut group = form(member, membership.joined())?;
-    let breaks = |breaker: Breaker| Box::new(move || breaker.break_group()) as Break;
-    membership.formed(group.breaker()?.map(breaks));
+    let mut group = form(member, &membership)?;
     let start = membership.await_start(|| member.flat.read())?;
     let streams = membership.streams(start)?;
     let mut exchanging = exchanging(member, &membership, &mut *group, streams)?;
@@ -59,16 +55,21 @@ pub fn enter(member: &mut Member, mut membership: Membership) -> anyhow::Result<
 }
 
 /// The ranks of this incarnation.
-fn form(member: &Member, joined: &Joined) -> anyhow::Result<Box<dyn Group>> {
+fn form(member: &Member, membership: &Membership) -> anyhow::Result<Box<dyn Group>> {
     let layout = &member.process.settings.layout;
-    Ok(match joined.group_size {
+    Ok(match membership.joined().group_size {
         1 => Box::new(Solo::new(layout, &member.buckets, &member.tensors)?),
-        _ => Box::new(meet(member, joined)?),
+        _ => Box::new(meet(member, membership)?),
     })
 }
 
-/// Forms the group of an incarnation, at the store of its first rank.
-fn meet(member: &Member, joined: &Joined) -> anyhow::Result<C10d> {
+/// Forms the group of an incarnation, at the store of its first rank. From when its ranks are connected, the
+/// loss of the lease breaks it.
+fn meet(member: &Member, membership: &Membership) -> anyhow::Result<C10d> {
+    let joined = membership.joined();
+    let breaks = |breaker: Breaker| {
+        membership.formed(Some(Box::new(move || breaker.break_group())));
+    };
     let settings = &member.process.settings;
     let RankSettings { id, layout, .. } = settings;
     let own = member.store.as_ref();
@@ -94,6 +95,7 @@ fn meet(member: &Member, joined: &Joined) -> anyhow::Result<C10d> {
         prefix: &prefix,
         host: &member.config.cluster.host,
         timeout: settings.lease(),
+        breaks: &breaks,
     };
     let (rank, size) = (joined.group_rank, joined.group_size);
     let (buckets, tensors) = (&member.buckets, &member.tensors);

@@ -7,6 +7,7 @@ use anyhow::Context;
 use tch::{Device, Tensor};
 use tokio::runtime::Handle;
 use tradewind_client::coordinator::{Coordinator, CoordinatorAt, RankId};
+use tradewind_client::fence;
 use tradewind_client::network::Reach;
 use tradewind_client::rank_process::RankProcess;
 use tradewind_client::rank_settings::RankSettings;
@@ -115,7 +116,7 @@ impl Member {
             coordinator: Coordinator::new(coordinator, reach.clone()),
             reach,
             heartbeat: Duration::from_millis(config.liveness.heartbeat_ms),
-            patience: lease,
+            patience: fence::patience(lease, device.is_cuda()),
             overlap: config.train.overlap,
             runtime: runtime.clone(),
         };

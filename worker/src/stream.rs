@@ -21,6 +21,18 @@ use crate::c10d::{C10dError, check, made, without_stack};
 pub use self::batch_memory::BatchMemory;
 pub use self::page_locked::PageLocked;
 
+/// Makes a GPU the calling thread's, for good, as whatever is done here with its streams and events does:
+/// a thread on none is on the first one, and would make a context there.
+pub fn take(device: Device) -> Result<(), C10dError> {
+    match cuda(device) {
+        // SAFETY: a number goes in.
+        Some(index) => check("taking a device", unsafe {
+            ffi::tradewind_device_take(index)
+        }),
+        None => Ok(()),
+    }
+}
+
 /// A stream beside the computation's.
 pub struct Stream(Place);
 

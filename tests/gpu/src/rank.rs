@@ -119,6 +119,7 @@ impl Arguments {
             prefix,
             host: "127.0.0.1",
             timeout: TIMEOUT,
+            breaks: &|_| (),
         };
         let (rank, size) = (Rank(self.rank), self.size);
         let mut group = C10d::new(rank, size, &rendezvous, &layout, &buckets, &tensors)?;

@@ -117,6 +117,7 @@ fn two_ranks() {
                     prefix: "0",
                     host: HOST,
                     timeout: PATIENCE,
+                    breaks: &|_| (),
                 };
                 let layout = ready.layout.clone();
                 let buckets = layout.buckets(BUCKET_BYTES);

@@ -14,6 +14,13 @@ use crate::coordinator::MembershipError;
 /// Status of a process that was stuck in an incarnation of its group that is over.
 const FENCED: i32 = Exit::Fenced.number() as i32;
 
+/// How long a rank may take to come back from an incarnation of its group that is over: the lease, and on
+/// a GPU, where an abort waits for the driver, half a minute at least.
+pub fn patience(lease: Duration, on_gpu: bool) -> Duration {
+    const ON_GPU: Duration = Duration::from_secs(30);
+    if on_gpu { lease.max(ON_GPU) } else { lease }
+}
+
 /// Watches over one incarnation of the group, which is over when it is dropped.
 pub struct Fence(Guard);
 
@@ -102,7 +109,7 @@ impl Guard {
         }
     }
 
-    /// The group has been formed: this breaks it when the lease is lost, or if it is already.
+    /// There is a group to break: when the lease is lost, or now if it is already.
     pub fn formed(&self, break_group: Option<Break>) {
         let mut place = self.breaker();
         *place = break_group;

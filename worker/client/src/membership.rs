@@ -132,8 +132,8 @@ impl Membership {
         self.settings.layout.slice(group_rank, group_size)
     }
 
-    /// The ranks have met. `break_group` breaks their collectives, where those can hang: it is called when
-    /// the lease is lost, or now if it is already.
+    /// The ranks have met, or begin to. `break_group` breaks their collectives, where those can hang: it is
+    /// called when the lease is lost, or now if it is already.
     pub fn formed(&self, break_group: Option<Break>) {
         self.fence.guard().formed(break_group);
     }

@@ -402,7 +402,14 @@ impl Rank {
     }
 
     /// The memory of the flat vector's values and of its gradient, which the rank keeps.
-    fn bind(&self, values: &Bound<'_, PyAny>, gradient: &Bound<'_, PyAny>) -> PyResult<()> {
+    /// `on_gpu` is whether the ranks reduce on one.
+    #[pyo3(signature = (values, gradient, on_gpu=false))]
+    fn bind(
+        &self,
+        values: &Bound<'_, PyAny>,
+        gradient: &Bound<'_, PyAny>,
+        on_gpu: bool,
+    ) -> PyResult<()> {
         let (spec, layout) = locked(&self.described).clone().ok_or_else(undescribed)?;
         let values = Memory::new(values, layout.elements(), "the flat vector")?;
         let gradient = Memory::new(gradient, layout.elements(), "the gradient")?;
@@ -413,7 +420,7 @@ impl Rank {
             let driver = Driver::start(evaluator.map_err(given_up)?)?;
             return self.evaluator.set(driver).map_err(|_| bound());
         }
-        let trainer = Trainer::new(entry, &spec, &layout, values, gradient);
+        let trainer = Trainer::new(entry, &spec, &layout, values, gradient, on_gpu);
         let driver = Driver::start(trainer.map_err(given_up)?)?;
         self.driver.set(driver).map_err(|_| bound())
     }
@@ -439,16 +446,16 @@ impl Rank {
         })
     }
 
-    /// The ranks have met: `collectives` is what [`PythonRanks`] says, none for a group of one. `break_group`
-    /// is called, from another thread, when the group is over while a collective may hang. Creates initial
+    /// The ranks begin to meet. `break_group` is called, from another thread, when the group is over while
+    /// the meeting or a collective may hang.
+    fn breaks(&self, py: Python<'_>, break_group: Py<PyAny>) -> PyResult<()> {
+        self.call(py, move |trainer| trainer.breaks(break_group))
+    }
+
+    /// The ranks have met: `collectives` is what [`PythonRanks`] says, none for a group of one. Creates initial
     /// values from the flat vector if the rank is told to, and brings the servers' values into it.
-    fn enter(
-        &self,
-        py: Python<'_>,
-        collectives: Option<Py<PyAny>>,
-        break_group: Option<Py<PyAny>>,
-    ) -> PyResult<Stepped> {
-        self.call(py, move |trainer| trainer.enter(collectives, break_group))
+    fn enter(&self, py: Python<'_>, collectives: Option<Py<PyAny>>) -> PyResult<Stepped> {
+        self.call(py, move |trainer| trainer.enter(collectives))
             .map(Stepped::from)
     }
 

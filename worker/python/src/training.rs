@@ -14,7 +14,7 @@ use tradewind_client::alike::{Agreed, Misused, Place};
 use tradewind_client::coordinator::{Coordinator, Joined, RankId};
 use tradewind_client::exchanges::Exchanges;
 use tradewind_client::feed::Feed;
-use tradewind_client::fence::Break;
+use tradewind_client::fence::{self, Break};
 use tradewind_client::leaving::{Training, leave_when_told};
 use tradewind_client::main_memory::{Gather, MainMemory};
 use tradewind_client::membership::{End, Membership};
@@ -143,6 +143,7 @@ impl Trainer {
         layout: &Arc<Layout>,
         values: Memory,
         gradient: Memory,
+        on_gpu: bool,
     ) -> anyhow::Result<Self> {
         let Entry {
             config,
@@ -173,7 +174,7 @@ impl Trainer {
             coordinator: Coordinator::new(coordinator, reach.clone()),
             reach,
             heartbeat: Duration::from_millis(config.liveness.heartbeat_ms),
-            patience: Duration::from_millis(config.liveness.lease_ms),
+            patience: fence::patience(Duration::from_millis(config.liveness.lease_ms), on_gpu),
             overlap: config.train.overlap,
             runtime: runtime.handle().clone(),
         });
@@ -215,12 +216,17 @@ impl Trainer {
         Ok((joined, self.process.settings.layout.clone()))
     }
 
+    /// The ranks begin to meet, and this breaks the group.
+    pub fn breaks(&mut self, break_group: Py<PyAny>) -> anyhow::Result<()> {
+        let Stage::Joined(membership) = &self.stage else {
+            return Err(unready("meet a group that it has not joined"));
+        };
+        membership.formed(Some(breaking(break_group)));
+        Ok(())
+    }
+
     /// The ranks have met: creates initial values if it is told to, and pulls.
-    pub fn enter(
-        &mut self,
-        collectives: Option<Py<PyAny>>,
-        break_group: Option<Py<PyAny>>,
-    ) -> anyhow::Result<Outcome> {
+    pub fn enter(&mut self, collectives: Option<Py<PyAny>>) -> anyhow::Result<Outcome> {
         let Stage::Joined(membership) = std::mem::replace(&mut self.stage, Stage::Apart) else {
             return Err(unready("enter a group that it has not joined"));
         };
@@ -234,7 +240,6 @@ impl Trainer {
             Some(collectives) => Box::new(PythonRanks::new(group_rank, group_size, collectives)),
             None => Box::new(Alone),
         };
-        membership.formed(break_group.map(breaking));
         let Self {
             config,
             values,

@@ -129,6 +129,22 @@ def finishes_while_another_returns() -> None:
     told_in_training(f"ended-{rank.rank}", taken)
 
 
+def pauses() -> None:
+    """Rank 1 takes longer than its lease for a step; a thread of its own goes on telling that it lives."""
+    rank = join()
+    net = model()
+    opt = rank.optimizer(net)
+    taken = 0
+    while not rank.done:
+        for batch in rank.loader(Lines()):
+            taken += 1
+            if taken == 3 and rank.rank == 1:
+                time.sleep(rank.settings["pause"])
+            opt.zero_grad()
+            loss_of(net, batch).backward()
+            opt.step()
+
+
 def loader_each_epoch() -> None:
     """Every epoch has a loader of its own, and the first is given up in the midst."""
     rank = join()

@@ -1,5 +1,6 @@
 """Scripts in real runs. `make python-test` sets up what they need."""
 
+import json
 import subprocess
 import sys
 import unittest
@@ -91,6 +92,13 @@ class Runs(RunCase):
         self.assertIn("rank 1 of group 0 was killed by signal 9", text)
         self.assertNotIn("rank 0 of group 0 ended", text)
         self.assertEqual(len(run.lines("ended-0")), 1, text)
+
+    def test_a_rank_that_takes_longer_than_its_lease_for_a_step_keeps_its_group(self) -> None:
+        lease = {"liveness.lease_ms": 1000, "liveness.heartbeat_ms": 200}
+        run = self.launch("pauses", {**lease, "script.pause": 2.5}, groups=[2])
+        self.completes(run)
+        kinds = [json.loads(line)["kind"] for line in (run.told / "run/events.jsonl").read_text().splitlines()]
+        self.assertEqual(kinds.count("group_formed"), 1, kinds)
 
     def test_a_rank_that_leaves_has_left(self) -> None:
         # It tells a launcher that the group has left.

@@ -57,7 +57,7 @@ class Arrays:
     def form(self) -> _native.Stepped:
         """Joins, and brings the servers' values."""
         self._rank._native.join("")
-        return self._rank._native.enter(None, None)
+        return self._rank._native.enter(None)
 
     def part(self) -> None:
         """Nobody else is in the group."""

@@ -19,26 +19,48 @@ if TYPE_CHECKING:
 
 Range = tuple[int, int]
 
+#: Collectives have no time-out, so that no rank is too slow for its group: whoever holds a rank's lease decides when it
+#: is gone. The largest numbers overflow.
+FOREVER = timedelta(days=24)
+
 
 class Group:
     """Averages gradients, and shares what each rank has exchanged of the values."""
 
-    def __init__(self, joined: _native.Joined, store: Store, patience: timedelta, flat: Flat) -> None:
+    def __init__(
+        self,
+        joined: _native.Joined,
+        store: Store,
+        lease: timedelta,
+        flat: Flat,
+        breaks: Callable[[Callable[[], None]], None],
+    ) -> None:
+        """Meets the other ranks.
+
+        Args:
+            joined: What the coordinator says of the group.
+            store: Where its ranks meet.
+            lease: Length of a rank's lease, which bounds the wait for a peer.
+            flat: The model's values.
+            breaks: Told what breaks the group, as soon as there is something to break.
+        """
         self.rank, self.size = joined.group_rank, joined.group_size
         # Stubs of torch lack what it can.
-        self._gloo: Any = ProcessGroupGloo(PrefixStore(joined.prefix, store), self.rank, self.size, patience)
+        self._gloo: Any = ProcessGroupGloo(PrefixStore(joined.prefix, store), self.rank, self.size, lease)
+        # That was for the meeting.
+        self._gloo._set_default_timeout(FOREVER)
+        self._nccl: Any = None
+        breaks(self.break_off)
         self._slices = joined.slices
         self._flat = flat
         device = flat.values.device
         on_gpus = self.all_reduce_sum([float(device.type == "cuda")])[0]
         if on_gpus not in (0, self.size):
             raise TradewindError("some ranks of the group compute on GPUs and some do not: set compute.device")
-        self._nccl: Any = None
         if on_gpus:
-            from torch.distributed import ProcessGroupNCCL
+            from ._over_nccl import connect
 
-            over_nccl: Any = ProcessGroupNCCL
-            self._nccl = over_nccl(PrefixStore(f"{joined.prefix}/nccl", store), self.rank, self.size, patience)
+            connect(store, joined.prefix, (self.rank, self.size), device, lease, FOREVER, self._begun)
         lengths = [sum(end - begin for begin, end in ranges) for ranges in self._slices]
         self._own = torch.zeros(max(lengths), device=device)
         self._all = torch.zeros(self.size, max(lengths), device=device)
@@ -54,6 +76,9 @@ class Group:
             if rank != self.rank or flat.staged:
                 self._places += _pieces(flat.values, ranges)
                 self._gathered += _packed(self._own if rank == self.rank else self._all[rank], ranges)
+
+    def _begun(self, nccl: Any) -> None:
+        self._nccl = nccl
 
     def reduce(self, part: Tensor) -> Reduction:
         """Begins to average over the ranks, in place."""

@@ -99,7 +99,7 @@ class Replica:
             self._hook(number, parameter, bucket)
         self.gradients = [parameter.grad for _, parameter in self.parameters]
         self._addresses = [parameter.data_ptr() for _, parameter in self.parameters]
-        self._native.bind(_memory(flat.host_values), _memory(flat.host_gradient))
+        self._native.bind(_memory(flat.host_values), _memory(flat.host_gradient), self._device.type == "cuda")
 
     def _bucket_of(self, element: int) -> int:
         for number, (begin, end) in enumerate(self._buckets):
@@ -126,10 +126,10 @@ class Replica:
                 store = guard("meeting the group", lambda: _store_at(joined.store_address, self._patience()))
             self._group = guard(
                 "meeting the group",
-                lambda: Group(joined, store, self._patience(), self._flat),
+                lambda: Group(joined, store, self._patience(), self._flat, self._native.breaks),
             )
         group = self._group
-        stepped = self._native.enter(group, None if group is None else group.break_off)
+        stepped = self._native.enter(group)
         self.fresh()
         self.zero()
         return stepped

@@ -57,6 +57,7 @@ unsafe extern "C" {
         group: *mut Group,
         half: *const Half,
         device: c_int,
+        patience_ms: i64,
     ) -> *mut c_char;
     pub(super) fn tradewind_group_check(group: *const Group) -> *mut c_char;
     pub(super) fn tradewind_breaker_check(breaker: *const Breaker) -> *mut c_char;

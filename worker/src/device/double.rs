@@ -32,7 +32,16 @@ int cuGetErrorString(int code, const char **words) {
 }
 int cuDriverGetVersion(int *version) { *version = 12040; return 0; }
 int cuDeviceGetCount(int *count) { *count = COUNT; return 0; }
-int cuDeviceGet(int *device, int number) { *device = 100 + number; return 0; }
+int cuDeviceGet(int *device, int number) {
+  *device = 100 + number;
+  return number < COUNT ? 0 : 101;
+}
+static unsigned flags[COUNT + 1];
+int cuDevicePrimaryCtxSetFlags_v2(int device, unsigned set) {
+  flags[device - 100] = set;
+  return 0;
+}
+unsigned flags_of(int number) { return flags[number]; }
 int cuDeviceGetName(char *name, int length, int device) {
   snprintf(name, length, "Double %d", device - 100);
   return 0;

@@ -72,6 +72,37 @@ pub fn see(driver: &str) -> Seen {
     })
 }
 
+/// Lets threads sleep that wait for what a GPU does, instead of spinning a core each: a rank waits through
+/// most of a step, and others may need the core. To be told before the process uses the GPU.
+///
+/// # Errors
+/// The driver's words.
+pub fn sleep_in_waits(driver: &str, number: usize) -> Result<(), String> {
+    // CU_CTX_SCHED_BLOCKING_SYNC of cuda.h.
+    const SLEEP: c_uint = 4;
+    // SAFETY: as in `see`; the signatures are those of cuda.h since CUDA 11.
+    unsafe {
+        let set = || -> Result<c_int, libloading::Error> {
+            let library = std::mem::ManuallyDrop::new(Library::new(driver)?);
+            let get =
+                library.get::<unsafe extern "C" fn(*mut c_int, c_int) -> c_int>(b"cuDeviceGet")?;
+            let set = library.get::<unsafe extern "C" fn(c_int, c_uint) -> c_int>(
+                b"cuDevicePrimaryCtxSetFlags_v2",
+            )?;
+            let mut device = 0;
+            Ok(match get(&mut device, number as c_int) {
+                SUCCESS => set(device, SLEEP),
+                error => error,
+            })
+        };
+        match set() {
+            Ok(SUCCESS) => Ok(()),
+            Ok(error) => Err(format!("error {error}")),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
 /// Results of the driver: cuda.h.
 const SUCCESS: c_int = 0;
 /// The library is the one to link against, not a driver.
@@ -175,6 +206,18 @@ mod tests {
         none(check(2, STUB), "words of 34");
         none(check(0, 0), "no device");
         none(see("libcuda.so.none"), "libcuda.so.none: cannot open");
+
+        let path = driver(folder.path(), 2, 0);
+        sleep_in_waits(&path, 1).unwrap();
+        // SAFETY: a function of the double's.
+        let flags = unsafe {
+            let library = Library::new(&path).unwrap();
+            let of = library.get::<unsafe extern "C" fn(c_int) -> c_uint>(b"flags_of");
+            let of = of.unwrap();
+            [of(0), of(1)]
+        };
+        assert_eq!(flags, [0, 4]);
+        assert_eq!(sleep_in_waits(&path, 2), Err("error 101".into()));
 
         let Seen::Failing { why } = check(2, 802) else {
             panic!("a driver that is not ready is no absent one");

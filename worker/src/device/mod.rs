@@ -10,7 +10,8 @@ mod load;
 use tch::{Device, Kind, Tensor};
 use tradewind_config::{Compute, DeviceChoice};
 
-use crate::c10d::without_stack;
+use crate::c10d::{C10dError, without_stack};
+use crate::stream;
 pub use choose::ChooseError;
 pub use driver::{DRIVER, Gpu, Seen, see};
 pub use load::LoadError;
@@ -43,6 +44,9 @@ pub enum DeviceError {
         /// The newest CUDA that the driver serves: major, minor.
         cuda: (u32, u32),
     },
+    /// It cannot become the process's own.
+    #[error(transparent)]
+    Take(C10dError),
     /// f16 on the CPU.
     #[error(
         "compute.precision = \"fp16\" needs a GPU, and none was found: {why}; on the CPU take \"bf16\""
@@ -67,7 +71,13 @@ pub struct Devices {
 pub fn open(compute: &Compute, local_rank: u32) -> Result<Device, DeviceError> {
     let seen = look(compute);
     let device = choose::choose(compute.device, &seen, local_rank)?;
+    if let Device::Cuda(number) = device
+        && let Err(why) = driver::sleep_in_waits(DRIVER, number)
+    {
+        tracing::debug!("threads that wait for GPU {number} spin: {why}");
+    }
     usable(compute, &seen, &[device])?;
+    stream::take(device).map_err(DeviceError::Take)?;
     match (&seen, device) {
         (Seen::Gpus { gpus, .. }, Device::Cuda(number)) => {
             tracing::info!("computing on GPU {number}, {}", gpus[number].name);

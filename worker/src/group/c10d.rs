@@ -3,6 +3,7 @@
 mod gather;
 mod together;
 
+use std::fmt;
 use std::time::Duration;
 
 use tch::{Device, Tensor};
@@ -16,7 +17,6 @@ use crate::c10d::{Breaker, C10dError, ProcessGroup, Reducer, Store, Told, withou
 use crate::flat::{Flat, in_layout_order};
 
 /// Where and how the ranks of a group meet.
-#[derive(Debug)]
 pub struct Rendezvous<'a> {
     /// Served by one of them ([`Store::serve`]), connected to by the others ([`Store::connect`]).
     pub store: &'a Store,
@@ -25,10 +25,20 @@ pub struct Rendezvous<'a> {
     /// This rank's own network address, or a name that resolves to it on this machine: the peers
     /// connect to it.
     pub host: &'a str,
-    /// Bounds the wait for the peers. Collectives have none, so that no rank is too slow for its
-    /// group. A peer that dies is noticed at once; with one that hangs the group must be broken
-    /// ([`Group::breaker`]).
+    /// Bounds the wait for the peers; NCCL has a minute at least. Collectives have none, so that no rank
+    /// is too slow for its group. A peer that dies is noticed at once; with one that hangs the group must
+    /// be broken.
     pub timeout: Duration,
+    /// Told what breaks the group, as soon as there is something to break: on GPUs before NCCL has
+    /// connected the ranks.
+    pub breaks: &'a dyn Fn(Breaker),
+}
+
+impl fmt::Debug for Rendezvous<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (prefix, host, timeout) = (self.prefix, self.host, self.timeout);
+        write!(f, "{prefix} at {host}, within {timeout:?}")
+    }
 }
 
 /// Several ranks, one process each, over Gloo and, on GPUs, NCCL. After [`GroupError::Broken`] it is of no use:
@@ -65,12 +75,14 @@ impl C10d {
             prefix,
             host,
             timeout,
+            breaks,
         } = rendezvous;
         let met = ProcessGroup::new(store, prefix, rank.0, size, host, *timeout);
         let mut process_group = met.map_err(GroupError::Form)?;
+        breaks(process_group.breaker().map_err(GroupError::Form)?);
         let device = tensors.first().map_or(Device::Cpu, Tensor::device);
         let own = together::Told::new(device, buckets)?;
-        together::meet(&mut process_group, rank, size, device, own)?;
+        together::meet(&mut process_group, rank, size, device, own, *timeout)?;
 
         let mut parameters = tensors;
         parameters.retain(Tensor::requires_grad);

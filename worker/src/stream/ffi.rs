@@ -8,6 +8,7 @@ pub(super) struct Stream(c_void);
 pub(super) struct Event(c_void);
 
 unsafe extern "C" {
+    pub(super) fn tradewind_device_take(index: c_int) -> *mut c_char;
     pub(super) fn tradewind_stream_new(index: c_int, out: *mut *mut Stream) -> *mut c_char;
     pub(super) fn tradewind_stream_enter(
         stream: *const Stream,

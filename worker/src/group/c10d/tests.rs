@@ -40,6 +40,7 @@ fn ranks<T: Send>(
                         prefix: "0",
                         host: HOST,
                         timeout,
+                        breaks: &|_| (),
                     };
                     let mut group = form(rank, size, &meet, &model).unwrap();
                     body(&model, &mut group)
@@ -293,6 +294,7 @@ fn a_peer_that_never_comes_is_an_error() {
         prefix: "0",
         host: HOST,
         timeout: SHORT,
+        breaks: &|_| (),
     };
     let error = form(0, 2, &meet, &model).unwrap_err();
     assert!(matches!(error, GroupError::Form(_)), "{error}");

@@ -2,6 +2,7 @@
 //! meets.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
 
 use tch::Device;
 use tradewind_common::ids::Rank;
@@ -9,6 +10,10 @@ use tradewind_common::layout::Bucket;
 
 use crate::c10d::{Nccl, ProcessGroup};
 use crate::group::GroupError;
+
+/// How long NCCL may take at least to connect the ranks: with hundreds of them, or a GPU that many
+/// share, it takes longer than a lease. Whose peer is gone meanwhile breaks the group.
+const NCCL_CONNECTS: Duration = Duration::from_secs(60);
 
 /// What a rank tells, for others to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +58,7 @@ pub(super) fn meet(
     size: u32,
     device: Device,
     own: Told,
+    timeout: Duration,
 ) -> Result<(), GroupError> {
     let (gpu, address) = match own.on {
         On::Cpu => (0, 0),
@@ -70,7 +76,7 @@ pub(super) fn meet(
     });
     fit(&told.collect::<Vec<_>>())?;
     if let Device::Cuda(device) = device {
-        let connected = group.add_nccl(&Nccl::load()?, device);
+        let connected = group.add_nccl(&Nccl::load()?, device, timeout.max(NCCL_CONNECTS));
         connected.map_err(GroupError::Form)?;
     }
     Ok(())

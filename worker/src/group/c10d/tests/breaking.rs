@@ -13,6 +13,7 @@ fn a_group_can_be_formed_again_on_the_same_model() {
                 prefix,
                 host: HOST,
                 timeout: LONG,
+                breaks: &|_| (),
             };
             let mut group = form(rank, 2, &meet, &model).unwrap();
             group.backward(&model.loss(0)).unwrap();
@@ -91,6 +92,7 @@ fn busy(rank: u32, store: &Store, formed: impl FnOnce(&C10d)) -> GroupError {
         prefix: "0",
         host: HOST,
         timeout: LONG,
+        breaks: &|_| (),
     };
     let group = form(rank, 2, &meet, &model).unwrap();
     formed(&group);
@@ -164,6 +166,7 @@ fn outlives(rank: u32, ports: &[u16], own: &Store, watched: bool) -> Vec<Seen> {
             prefix: &format!("incarnation-{size}"),
             host: HOST,
             timeout: LONG,
+            breaks: &|_| (),
         };
         let mut group: Box<dyn Group> = match size {
             1 => Box::new(crate::group::Solo::new(&layout, &buckets, &model.tensors).unwrap()),

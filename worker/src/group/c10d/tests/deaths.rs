@@ -59,6 +59,7 @@ fn form(
         prefix,
         host: HOST,
         timeout,
+        breaks: &|_| (),
     };
     super::form(rank, size, &meet, model)
 }
