@@ -7,7 +7,8 @@
 #   LD_PRELOAD=$(echo FOLDER/lib*.so.* | tr ' ' :) PROGRAM
 #
 # Each has the name, the versions and the symbols that libtorch asks for, so that all of them are bound at
-# once. What is not played ends the process where it is called, and says so.
+# once. What is not played ends the process where it is called, and says so. Status 77: CUDA's headers are
+# missing.
 set -euo pipefail
 lib=$1 out=$2
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -15,8 +16,11 @@ headers=
 for folder in "$lib"/../../nvidia/*/include ${CUDA_HOME:+"$CUDA_HOME/include"}; do
   [ ! -f "$folder/cuda_runtime_api.h" ] || headers=$folder
 done
-[ -n "$headers" ] || { echo "no cuda_runtime_api.h in $lib/../../nvidia/*/include, where NVIDIA's wheels have it: set CUDA_HOME to a CUDA toolkit" >&2; exit 1; }
+[ -n "$headers" ] || { echo "no cuda_runtime_api.h in $lib/../../nvidia/*/include, where NVIDIA's wheels have it: set CUDA_HOME to a CUDA toolkit" >&2; exit 77; }
 mkdir -p "$out"
+# Put in place when they are whole: others may be using those that are there.
+new=$(mktemp -d "$out/new.XXXXXX")
+trap 'rm -rf "$new"' EXIT
 
 # CUPTI is a profiler's, and libtorch comes with it.
 needed=$(readelf -d "$lib"/lib{torch,c10,caffe2}*.so | sed -n 's/.*(NEEDED).*\[\(lib\(cu\|nv\|nccl\).*\)\]/\1/p' | grep -v '^libcupti' | sort -u)
@@ -28,8 +32,8 @@ symbols=$(nm -D --undefined-only "$lib"/lib{torch,c10,caffe2}*.so | awk '$1 == "
 for library in $needed; do
   case $library in
     libcuda.so.1) version='' pattern='^cu' played=(driver.c) with=() ;;
-    libnccl.so.2) version='' pattern='^nccl' played=(nccl.c) with=("$out/libcuda.so.1") ;;
-    libcudart.so.13) version=$library pattern='' played=(runtime.c) with=("$out/libcuda.so.1") ;;
+    libnccl.so.2) version='' pattern='^nccl' played=(nccl.c) with=("$new/libcuda.so.1") ;;
+    libcudart.so.13) version=$library pattern='' played=(runtime.c) with=("$new/libcuda.so.1") ;;
     libnvshmem_host.so.3) version=NVSHMEM pattern='' played=() with=() ;;
     *) version=$library pattern='' played=() with=() ;;
   esac
@@ -38,13 +42,13 @@ for library in $needed; do
     # Weak, so that what is played takes their place.
     awk -v version="$version" -v pattern="$pattern" '$2 == version && (version != "" || $1 ~ pattern) {
       printf "__attribute__((weak)) void %s(void) { not_played(\"%s\"); }\n", $1, $1 }' <<<"$symbols"
-  } >"$out/others.c"
+  } >"$new/others.c"
   flags=("-Wl,-soname,$library" "-Wl,--no-as-needed")
   if grep -q " $version\$" <<<"$symbols" && [ -n "$version" ]; then
-    echo "$version { global: *; };" >"$out/versions"
-    flags+=("-Wl,--version-script=$out/versions")
+    echo "$version { global: *; };" >"$new/versions"
+    flags+=("-Wl,--version-script=$new/versions")
   fi
   cc -shared -fPIC -O1 -g -Wall -Wextra -Werror -Wno-unused-parameter -isystem "$headers" -isystem "$here" \
-    -o "$out/$library" "${flags[@]}" "$out/others.c" "${played[@]/#/$here/}" "${with[@]}"
+    -o "$new/$library" "${flags[@]}" "$new/others.c" "${played[@]/#/$here/}" "${with[@]}"
 done
-rm "$out/others.c" "$out/versions"
+mv "$new"/lib*.so.* "$out"

@@ -15,7 +15,8 @@
 enum { CUDA_13 = 13000, CALLS_MAX = 1 << 20 };
 
 struct context {
-  /* The thread that made it; 0 if there is none. */
+  /* The call that made it, and the thread that called; NULL and 0 if there is none. */
+  const char *function;
   int thread;
 };
 
@@ -70,10 +71,10 @@ void note(const char *function, int about, int stream, int event) {
   unlock();
 }
 
-void use_device(int device) {
+void use_device(const char *function, int device) {
   lock();
   if (device >= 0 && device < gpus() && contexts[device].thread == 0) {
-    contexts[device].thread = this_thread();
+    contexts[device] = (struct context){function, this_thread()};
   }
   unlock();
 }
@@ -145,18 +146,13 @@ size_t fake_calls(struct fake_call *out, size_t max) {
   return count;
 }
 
-void fake_forget_calls(void) {
+/* The call that has made the context of a device, and its thread; NULL if there is none. */
+const char *fake_context(int device, int *thread) {
   lock();
-  calls_count = 0;
+  struct context context = contexts[device];
   unlock();
-}
-
-/* The thread that has made the context of a device; 0 if it has none. */
-int fake_context(int device) {
-  lock();
-  int thread = contexts[device].thread;
-  unlock();
-  return thread;
+  *thread = context.thread;
+  return context.function;
 }
 
 /* The driver's interface: cuda.h. */
@@ -211,9 +207,14 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *activ
   return CUDA_SUCCESS;
 }
 
+CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
+  NOTE_DEVICE(device);
+  return device < gpus() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
   NOTE_DEVICE(device);
-  use_device(device);
+  USE(device);
   *context = (CUcontext)&contexts[device];
   return CUDA_SUCCESS;
 }

@@ -56,8 +56,9 @@ extern _Thread_local int current_device;
 void note(const char *function, int about, int stream, int event);
 #define NOTE() note(__func__, -1, -1, -1)
 #define NOTE_DEVICE(device) note(__func__, device, -1, -1)
-/* The calling thread uses a device: it has a context from here on. */
-void use_device(int device);
+/* The calling thread uses a device in a call: it has a context from here on. */
+void use_device(const char *function, int device);
+#define USE(device) use_device(__func__, device)
 int has_context(int device);
 
 /* One lock for all state. Whoever has changed what others wait for says so, with the lock. */

@@ -162,7 +162,7 @@ static enum result begin(
   lock();
   struct stream *stream = stream_of(handle);
   unlock();
-  use_device(stream->device);
+  use_device(function, stream->device);
   note(function, stream->device, stream->number, -1);
   lock();
   if (!is_formed(comm) || comm->aborted || stream->device != comm->device) {
@@ -245,7 +245,7 @@ static struct group *group_of(int id, int size) {
 enum result ncclCommInitRankConfig(
     struct comm **out, int size, unique_id id, int rank, const struct config *config) {
   NOTE_DEVICE(current_device);
-  use_device(current_device);
+  USE(current_device);
   if (size > RANKS_MAX) {
     not_played("a communicator of so many ranks");
   }

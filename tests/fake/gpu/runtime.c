@@ -26,7 +26,7 @@ static void note_stream(const char *function, void *handle) {
   lock();
   struct stream *stream = stream_of(handle);
   unlock();
-  use_device(stream->device);
+  use_device(function, stream->device);
   note(function, stream->device, stream->number, -1);
 }
 #define NOTE_STREAM(handle) note_stream(__func__, handle)
@@ -65,7 +65,7 @@ cudaError_t cudaSetDevice(int device) {
     return result(cudaErrorInvalidDevice);
   }
   current_device = device;
-  use_device(device);
+  USE(device);
   return cudaSuccess;
 }
 
@@ -122,7 +122,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
 
 cudaError_t cudaDeviceSynchronize(void) {
   NOTE_DEVICE(current_device);
-  use_device(current_device);
+  USE(current_device);
   lock();
   wait_for_work(stream_of(NULL)->last);
   for (struct stream *stream = all_streams(); stream != NULL; stream = stream->next) {
@@ -163,8 +163,9 @@ struct memory {
 };
 static struct memory *memories;
 
-static cudaError_t take(void **out, size_t bytes, enum cudaMemoryType type) {
-  use_device(current_device);
+static cudaError_t take(
+    const char *function, void **out, size_t bytes, enum cudaMemoryType type) {
+  use_device(function, current_device);
   struct memory *made = calloc(1, sizeof *made);
   lock();
   *made = (struct memory){memalign(ALIGNMENT, bytes), bytes, type, current_device, memories};
@@ -190,19 +191,19 @@ static void give(void *memory) {
 
 cudaError_t cudaMalloc(void **memory, size_t bytes) {
   NOTE_DEVICE(current_device);
-  return take(memory, bytes, cudaMemoryTypeDevice);
+  return take(__func__, memory, bytes, cudaMemoryTypeDevice);
 }
 
 cudaError_t cudaFree(void *memory) {
   NOTE_DEVICE(current_device);
-  use_device(current_device);
+  USE(current_device);
   give(memory);
   return cudaSuccess;
 }
 
 cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags) {
   NOTE_DEVICE(current_device);
-  return take(memory, bytes, cudaMemoryTypeHost);
+  return take(__func__, memory, bytes, cudaMemoryTypeHost);
 }
 
 cudaError_t cudaFreeHost(void *memory) {
@@ -226,7 +227,7 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
 
 cudaError_t cudaMemGetInfo(size_t *left, size_t *all) {
   NOTE_DEVICE(current_device);
-  use_device(current_device);
+  USE(current_device);
   *left = *all = 80ull * GIB;
   return cudaSuccess;
 }
@@ -249,7 +250,7 @@ cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t stre
 /* Streams and events. */
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority) {
-  use_device(current_device);
+  USE(current_device);
   struct stream *made = new_stream(current_device);
   note(__func__, made->device, made->number, -1);
   *out = (cudaStream_t)made;
@@ -298,7 +299,7 @@ static void note_event(const char *function, struct event *event) {
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags) {
   static int count;
-  use_device(current_device);
+  USE(current_device);
   struct event *made = calloc(1, sizeof *made);
   lock();
   *made = (struct event){current_device, ++count, NULL};
@@ -325,7 +326,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t handle, cudaStream_t stream, un
   struct stream *on = stream_of(stream);
   event->at = on->last;
   unlock();
-  use_device(on->device);
+  USE(on->device);
   note(__func__, event->device, on->number, event->number);
   return result(on->device == event->device ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
@@ -340,7 +341,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t handle, unsigne
   struct stream *waits = stream_of(stream);
   waits->last = after(waits->last, event->at);
   unlock();
-  use_device(waits->device);
+  USE(waits->device);
   note(__func__, waits->device, waits->number, event->number);
   return cudaSuccess;
 }

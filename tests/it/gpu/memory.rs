@@ -1,6 +1,8 @@
 use tch::{Device, Kind, Tensor};
+use tradewind_common::layout::{Layout, TensorKind, TensorSpec};
 use tradewind_config::{Compute, DeviceChoice, Precision};
 use tradewind_worker::device;
+use tradewind_worker::flat::Flat;
 
 use super::played::{Call, played};
 
@@ -15,6 +17,33 @@ pub fn device_of(local_rank: u32) -> Device {
     device::open(&compute, local_rank).unwrap()
 }
 
+/// A few parameters on a GPU.
+pub struct Model {
+    /// Views of one vector.
+    pub tensors: [(String, Tensor); 2],
+    /// Of them.
+    pub layout: Layout,
+}
+
+impl Model {
+    /// Of ones.
+    pub fn new(device: Device) -> Self {
+        let names = ["a", "b"];
+        let specs = names.map(|name| TensorSpec {
+            name: name.into(),
+            shape: vec![64],
+            kind: TensorKind::Parameter,
+        });
+        let tensors = names.map(|name| {
+            let values = Tensor::from_slice(&[1f32; 64]);
+            (name.to_owned(), values.set_requires_grad(true))
+        });
+        let layout = Layout::new(&specs, 64).unwrap();
+        Flat::new(&layout, &tensors, device).unwrap();
+        Self { tensors, layout }
+    }
+}
+
 #[test]
 fn tensors_are_made_and_copied() {
     played("gpu::memory::tensors_are_made_and_copied", |gpus| {
@@ -25,8 +54,12 @@ fn tensors_are_made_and_copied() {
         let own = Tensor::from_slice(&[1f32, 2.0, 3.0]);
         let back = own.to_device(device).to_device(Device::Cpu);
         assert_eq!(own, back);
-        assert_eq!(gpus.contexts(), [1]);
+        assert_eq!(gpus.contexts().len(), 1);
+        let calls = gpus.calls();
+        let about = calls.iter().filter(|call| call.about == Some(1));
+        let first = about.map(|call| call.function.as_str()).next();
+        assert_eq!(first, Some("cuDevicePrimaryCtxSetFlags_v2"), "{calls:#?}");
         let launched = |call: &Call| call.function.contains("FillFunctor") && call.about == Some(1);
-        assert!(gpus.calls().iter().any(launched), "{:#?}", gpus.calls());
+        assert!(calls.iter().any(launched), "{calls:#?}");
     });
 }

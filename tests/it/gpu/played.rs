@@ -1,7 +1,7 @@
 //! A test's process beside the libraries that play GPUs.
 
 use std::ffi::CStr;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::raw::{c_char, c_int};
 use std::path::{Path, PathBuf};
@@ -13,22 +13,40 @@ use tradewind_tests::cluster::{root, wait_for};
 
 /// How many GPUs there are; also says to a process that it is the one beside them.
 const COUNT: &str = "FAKE_GPUS";
+/// Where libtorch is, as the worker's build has found it.
+pub const LIBTORCH: Option<&str> = option_env!("LIBTORCH_FOLDER");
 /// Begins a line that says what a test did not try.
 const SKIPPED: &str = "skipped: ";
 
 /// Runs `scenario` in another process of this program, in which two GPUs are played and nothing has used
 /// them yet. `test` is the path of the test that calls, and does nothing else: that process runs it again.
 pub fn played(test: &str, scenario: impl FnOnce(&Gpus)) {
+    let all = |_: &str| true;
+    apart(test, all, || scenario(&Gpus::of_this_process()));
+}
+
+/// The same beside CUDA's real runtime, which finds no GPU. Every library that is loaded has all its symbols
+/// bound at once.
+pub fn bound_at_once(test: &str, scenario: impl FnOnce()) {
+    let stand_in = |library: &str| !library.starts_with("libcudart");
+    apart(test, stand_in, scenario);
+}
+
+/// The other process, beside those of the libraries that `wanted` names.
+fn apart(test: &str, wanted: impl Fn(&str) -> bool, scenario: impl FnOnce()) {
     if std::env::var_os(COUNT).is_some() {
-        return scenario(&Gpus::of_this_process());
+        return scenario();
     }
     let libraries = match libraries() {
         Ok(libraries) => libraries,
         Err(why) => return skip(&format!("{test}: {why}")),
     };
-    let files = std::fs::read_dir(libraries).unwrap();
+    let files = std::fs::read_dir(libraries)
+        .unwrap()
+        .map(|file| file.unwrap());
+    let files = files.filter(|file| wanted(file.file_name().to_str().unwrap()));
     let preload = files.fold(String::new(), |mut all, file| {
-        write!(all, "{}:", file.unwrap().path().display()).unwrap();
+        write!(all, "{}:", file.path().display()).unwrap();
         all
     });
     let mut output = tempfile::tempfile().unwrap();
@@ -37,6 +55,7 @@ pub fn played(test: &str, scenario: impl FnOnce(&Gpus)) {
     command
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .env("LD_PRELOAD", preload)
+        .env("LD_BIND_NOW", "1")
         .env(COUNT, "2")
         .stdout(output.try_clone().unwrap())
         .stderr(output.try_clone().unwrap());
@@ -77,21 +96,19 @@ impl Drop for Killed {
 fn libraries() -> Result<&'static Path, String> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
-        let torch = option_env!("LIBTORCH_FOLDER").ok_or("the worker has told no libtorch")?;
+        let torch = LIBTORCH.ok_or("the worker has told no libtorch")?;
         if !Path::new(torch).join("libtorch_cuda.so").is_file() {
             return Err(format!("the libtorch in {torch} is one without CUDA"));
         }
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gpu");
-        // Another process may use those that it has built.
-        let folder = folder.join(std::process::id().to_string());
         let script = root().join("tests/fake/gpu/build.sh");
         let built = Command::new(script).arg(torch).arg(&folder).output();
         let built = built.unwrap();
-        let told = String::from_utf8_lossy(&built.stderr).into_owned();
-        if built.status.success() {
-            Ok(folder)
-        } else {
-            Err(told)
+        let told = String::from_utf8_lossy(&built.stderr).trim().to_owned();
+        match built.status.code() {
+            Some(0) => Ok(folder),
+            Some(77) => Err(told),
+            _ => panic!("{told}"),
         }
     });
     built.as_deref().map_err(Clone::clone)
@@ -111,7 +128,7 @@ struct Noted {
 }
 
 /// A call of CUDA's or NCCL's.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Call {
     /// The system's number of the thread that made it.
     pub thread: i32,
@@ -120,7 +137,22 @@ pub struct Call {
     /// Its name, or that of a kernel.
     pub function: String,
     /// The device that it is about, as its stream or event or it itself says.
-    pub about: Option<i32>,
+    pub about: Option<usize>,
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            thread,
+            device,
+            function,
+            about,
+        } = self;
+        write!(
+            f,
+            "{function} (thread {thread}, on GPU {device}, about {about:?})"
+        )
+    }
 }
 
 /// The GPUs of this process.
@@ -156,17 +188,42 @@ impl Gpus {
             function: unsafe { CStr::from_ptr(noted.function) }
                 .to_string_lossy()
                 .into_owned(),
-            about: (noted.about >= 0).then_some(noted.about),
+            about: usize::try_from(noted.about).ok(),
         };
         noted.into_iter().map(call).collect()
     }
 
-    /// The devices that have a context.
-    pub fn contexts(&self) -> Vec<usize> {
-        let thread = self.function::<unsafe extern "C" fn(c_int) -> c_int>("fake_context");
-        // SAFETY: its type is that, and there are two devices.
-        (0..2)
-            .filter(|device| unsafe { thread(*device as c_int) } != 0)
-            .collect()
+    /// The devices that have a context, each with the call that has made it.
+    pub fn contexts(&self) -> Vec<(usize, String)> {
+        type Ask = unsafe extern "C" fn(c_int, *mut c_int) -> *const c_char;
+        let ask = self.function::<Ask>("fake_context");
+        let function = |device: usize| {
+            let mut thread = 0;
+            // SAFETY: its type is that, there are two devices, and the names of functions are there for good.
+            let name = unsafe {
+                let name = ask(device as c_int, &mut thread);
+                (!name.is_null()).then(|| CStr::from_ptr(name))?
+            };
+            Some((device, name.to_string_lossy().into_owned()))
+        };
+        (0..2).filter_map(function).collect()
+    }
+    /// Communicators of NCCL are formed when each has been asked so often whether it is.
+    pub fn nccl_forms_after(&self, polls: u32) {
+        let form = self.function::<unsafe extern "C" fn(c_int)>("fake_nccl_forms_after");
+        // SAFETY: its type is that.
+        unsafe { form(polls as c_int) }
+    }
+
+    /// Communicators of NCCL are never formed.
+    pub fn nccl_never_forms(&self) {
+        // SAFETY: its type is that.
+        unsafe { self.function::<unsafe extern "C" fn()>("fake_nccl_never_forms")() }
+    }
+
+    /// NCCL finds out that a peer is gone: communicators that are formed say so when they are asked.
+    pub fn nccl_peer_dies(&self) {
+        // SAFETY: its type is that.
+        unsafe { self.function::<unsafe extern "C" fn()>("fake_nccl_peer_dies")() }
     }
 }
