@@ -203,7 +203,10 @@ fn a_group_that_never_forms_can_be_broken() {
             })
         });
         for error in errors {
-            assert!(matches!(error, GroupError::Form(_)), "{error}");
+            // And not because the patience with NCCL has ended.
+            let error = error.to_string();
+            let broken = ["the group was broken", "has been aborted"];
+            assert!(broken.iter().any(|told| error.contains(told)), "{error}");
         }
         let calls = gpus.calls();
         for device in 0..2 {

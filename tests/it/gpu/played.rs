@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::fmt::{self, Write as _};
+use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::raw::{c_char, c_int};
 use std::path::{Path, PathBuf};
@@ -49,7 +50,7 @@ fn apart(test: &str, wanted: impl Fn(&str) -> bool, scenario: impl FnOnce()) {
         write!(all, "{}:", file.path().display()).unwrap();
         all
     });
-    let mut output = tempfile::tempfile().unwrap();
+    let output = tempfile::tempfile().unwrap();
     let own = std::env::current_exe().unwrap();
     let mut command = Command::new(own);
     command
@@ -59,15 +60,16 @@ fn apart(test: &str, wanted: impl Fn(&str) -> bool, scenario: impl FnOnce()) {
         .env(COUNT, "2")
         .stdout(output.try_clone().unwrap())
         .stderr(output.try_clone().unwrap());
-    let mut child = Killed(command.spawn().unwrap());
+    let mut process = Process {
+        child: command.spawn().unwrap(),
+        output,
+    };
     let ended = wait_for(&format!("{test} beside GPUs that are played"), || {
-        child.0.try_wait().unwrap()
+        process.child.try_wait().unwrap()
     });
-    let mut told = String::new();
-    output.rewind().unwrap();
-    output.read_to_string(&mut told).unwrap();
-    assert!(ended.success(), "{ended}\n{told}");
-    assert!(told.contains("1 passed"), "there is no test {test}\n{told}");
+    assert!(ended.success(), "{ended}");
+    let told = process.told();
+    assert!(told.contains("1 passed"), "there is no test {test}");
     for line in told.lines() {
         if let Some(what) = line.strip_prefix(SKIPPED) {
             skip(what);
@@ -82,13 +84,28 @@ pub fn skip(what: &str) {
     std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
-/// Ends with the test, whatever becomes of that.
-struct Killed(Child);
+/// Ends with the test, whatever becomes of that; a test that fails shows what it printed.
+struct Process {
+    child: Child,
+    output: File,
+}
 
-impl Drop for Killed {
+impl Process {
+    fn told(&mut self) -> String {
+        let mut told = String::new();
+        self.output.rewind().unwrap();
+        self.output.read_to_string(&mut told).unwrap();
+        told
+    }
+}
+
+impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            println!("{}", self.told());
+        }
     }
 }
 
