@@ -51,14 +51,15 @@ struct group {
 
 struct comm {
   struct group *group;
-  /* How often it was asked whether it is formed, and how many collectives it has begun. */
-  int rank, device, polls, begun, aborted;
+  /* How often it was asked whether it is formed, how many collectives it has begun, and how many peers had
+   * died before. */
+  int rank, device, polls, begun, aborted, deaths;
 };
 
 static struct group *groups;
 static int ids;
 /* What tests have told. */
-static int polls_before_forming, never_forms, peer_dead;
+static int polls_before_forming, never_forms, deaths;
 
 void fake_nccl_forms_after(int polls) {
   lock();
@@ -73,9 +74,10 @@ void fake_nccl_never_forms(void) {
   unlock();
 }
 
+/* Communicators that there are lose a peer. */
 void fake_nccl_peer_dies(void) {
   lock();
-  peer_dead = 1;
+  ++deaths;
   changed();
   unlock();
 }
@@ -253,7 +255,8 @@ enum result ncclCommInitRankConfig(
   memcpy(&number, id.bytes, sizeof number);
   struct comm *comm = calloc(1, sizeof *comm);
   lock();
-  *comm = (struct comm){.group = group_of(number, size), .rank = rank, .device = current_device};
+  *comm = (struct comm){
+      .group = group_of(number, size), .rank = rank, .device = current_device, .deaths = deaths};
   ++comm->group->joined;
   changed();
   int blocks = config->blocking != 0;
@@ -275,7 +278,7 @@ enum result ncclCommGetAsyncError(struct comm *comm, enum result *told) {
   } else if (!is_formed(comm)) {
     *told = IN_PROGRESS;
   } else {
-    *told = peer_dead ? REMOTE_ERROR : SUCCESS;
+    *told = deaths > comm->deaths ? REMOTE_ERROR : SUCCESS;
   }
   unlock();
   return SUCCESS;

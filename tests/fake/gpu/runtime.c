@@ -171,6 +171,8 @@ static cudaError_t take(
   *made = (struct memory){memalign(ALIGNMENT, bytes), bytes, type, current_device, memories};
   memories = made;
   unlock();
+  /* What no kernel writes is 0, and so finite. */
+  memset(made->at, 0, bytes);
   *out = made->at;
   return cudaSuccess;
 }

@@ -13,7 +13,7 @@ fn elsewhere<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 
 /// A rank's GPU is one of several that it sees. A context on another one takes half a gigabyte there, and
 /// fails where a GPU is one process's alone.
-fn check(gpus: &Gpus, own: usize) {
+pub fn check(gpus: &Gpus, own: usize) {
     let contexts = gpus.contexts();
     let devices: Vec<_> = contexts.iter().map(|(device, _)| *device).collect();
     let calls = gpus.calls();

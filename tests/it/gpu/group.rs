@@ -17,9 +17,8 @@ const LONG: Duration = Duration::from_secs(60);
 const RANKS: u32 = 2;
 
 /// Runs `scenario` with the part of the worker that speaks NCCL, where that has been built.
-fn over_nccl(test: &str, scenario: impl FnOnce(&Gpus, &Nccl)) {
-    let test = format!("gpu::group::{test}");
-    played(&test, |gpus| {
+pub fn over_nccl(test: &str, scenario: impl FnOnce(&Gpus, &Nccl)) {
+    played(test, |gpus| {
         // It needs libtorch's CUDA half.
         device_of(0);
         match Nccl::load() {
@@ -94,7 +93,7 @@ fn nccl_calls(calls: &[Call], device: usize) -> Vec<&str> {
 
 #[test]
 fn nothing_is_enqueued_before_the_communicator_is_formed() {
-    let test = "nothing_is_enqueued_before_the_communicator_is_formed";
+    let test = "gpu::group::nothing_is_enqueued_before_the_communicator_is_formed";
     over_nccl(test, |gpus, nccl| {
         assert_eq!(nccl.version(), (2, 28, 9));
         gpus.nccl_forms_after(20);
@@ -122,7 +121,7 @@ fn nothing_is_enqueued_before_the_communicator_is_formed() {
 #[test]
 fn ranks_meet_in_main_memory_before_they_ask_nccl() {
     over_nccl(
-        "ranks_meet_in_main_memory_before_they_ask_nccl",
+        "gpu::group::ranks_meet_in_main_memory_before_they_ask_nccl",
         |gpus, _| {
             let errors = ranks(|rank, device, store| {
                 let bucket_bytes = [256, 512][rank as usize];
@@ -148,73 +147,79 @@ fn ranks_meet_in_main_memory_before_they_ask_nccl() {
 /// The lease bounds how long ranks wait for each other, and not how long NCCL takes.
 #[test]
 fn nccl_may_take_longer_than_the_lease() {
-    over_nccl("nccl_may_take_longer_than_the_lease", |gpus, nccl| {
-        const LEASE: Duration = Duration::from_secs(2);
-        // It is asked once a millisecond.
-        gpus.nccl_forms_after(3000);
-        ranks(|rank, device, store| {
-            let meet = Rendezvous {
-                timeout: LEASE,
-                ..meeting(store)
-            };
-            let group = form(rank, device, &meet, 256);
-            group.map(drop).unwrap_or_else(|error| panic!("{error}"));
-        });
-        gpus.nccl_never_forms();
-        let errors = ranks(|rank, _, store| {
-            let mut group = met(rank, store);
-            let patience = Duration::from_millis(321);
-            group
-                .add_nccl(nccl, rank as usize, patience)
-                .unwrap_err()
-                .to_string()
-        });
-        for error in errors {
-            assert!(
-                error.contains("the peers were not all there after 321 ms"),
-                "{error}"
-            );
-        }
-    });
+    over_nccl(
+        "gpu::group::nccl_may_take_longer_than_the_lease",
+        |gpus, nccl| {
+            const LEASE: Duration = Duration::from_secs(2);
+            // It is asked once a millisecond.
+            gpus.nccl_forms_after(3000);
+            ranks(|rank, device, store| {
+                let meet = Rendezvous {
+                    timeout: LEASE,
+                    ..meeting(store)
+                };
+                let group = form(rank, device, &meet, 256);
+                group.map(drop).unwrap_or_else(|error| panic!("{error}"));
+            });
+            gpus.nccl_never_forms();
+            let errors = ranks(|rank, _, store| {
+                let mut group = met(rank, store);
+                let patience = Duration::from_millis(321);
+                group
+                    .add_nccl(nccl, rank as usize, patience)
+                    .unwrap_err()
+                    .to_string()
+            });
+            for error in errors {
+                assert!(
+                    error.contains("the peers were not all there after 321 ms"),
+                    "{error}"
+                );
+            }
+        },
+    );
 }
 
 #[test]
 fn a_group_that_never_forms_can_be_broken() {
-    over_nccl("a_group_that_never_forms_can_be_broken", |gpus, _| {
-        gpus.nccl_never_forms();
-        let errors = ranks(|rank, device, store| {
-            let (give, given) = mpsc::channel();
-            thread::scope(|scope| {
-                scope.spawn(move || {
-                    let breaker: Breaker = given.recv().unwrap();
-                    wait_for("the communicator to be asked", || {
-                        let asked = "ncclCommGetAsyncError";
-                        nccl_calls(&gpus.calls(), rank as usize)
-                            .contains(&asked)
-                            .then_some(())
+    over_nccl(
+        "gpu::group::a_group_that_never_forms_can_be_broken",
+        |gpus, _| {
+            gpus.nccl_never_forms();
+            let errors = ranks(|rank, device, store| {
+                let (give, given) = mpsc::channel();
+                thread::scope(|scope| {
+                    scope.spawn(move || {
+                        let breaker: Breaker = given.recv().unwrap();
+                        wait_for("the communicator to be asked", || {
+                            let asked = "ncclCommGetAsyncError";
+                            nccl_calls(&gpus.calls(), rank as usize)
+                                .contains(&asked)
+                                .then_some(())
+                        });
+                        breaker.break_group();
                     });
-                    breaker.break_group();
-                });
-                let meet = Rendezvous {
-                    breaks: &|breaker| give.send(breaker).unwrap(),
-                    ..meeting(store)
-                };
-                form(rank, device, &meet, 256).map(drop).unwrap_err()
-            })
-        });
-        for error in errors {
-            // And not because the patience with NCCL has ended.
-            let error = error.to_string();
-            let broken = ["the group was broken", "has been aborted"];
-            assert!(broken.iter().any(|told| error.contains(told)), "{error}");
-        }
-        let calls = gpus.calls();
-        for device in 0..2 {
-            let calls = nccl_calls(&calls, device);
-            assert!(calls.contains(&"ncclCommAbort"), "{calls:?}");
-            assert!(!calls.contains(&"ncclAllReduce"), "{calls:?}");
-        }
-    });
+                    let meet = Rendezvous {
+                        breaks: &|breaker| give.send(breaker).unwrap(),
+                        ..meeting(store)
+                    };
+                    form(rank, device, &meet, 256).map(drop).unwrap_err()
+                })
+            });
+            for error in errors {
+                // And not because the patience with NCCL has ended.
+                let error = error.to_string();
+                let broken = ["the group was broken", "has been aborted"];
+                assert!(broken.iter().any(|told| error.contains(told)), "{error}");
+            }
+            let calls = gpus.calls();
+            for device in 0..2 {
+                let calls = nccl_calls(&calls, device);
+                assert!(calls.contains(&"ncclCommAbort"), "{calls:?}");
+                assert!(!calls.contains(&"ncclAllReduce"), "{calls:?}");
+            }
+        },
+    );
 }
 
 /// What waits for a collective of which a peer has no part ends when the group is broken, with anything in
@@ -222,7 +227,7 @@ fn a_group_that_never_forms_can_be_broken() {
 #[test]
 fn a_collective_that_is_broken_off_ends_and_is_told() {
     over_nccl(
-        "a_collective_that_is_broken_off_ends_and_is_told",
+        "gpu::group::a_collective_that_is_broken_off_ends_and_is_told",
         |gpus, nccl| {
             ranks(|rank, device, store| {
                 let mut group = met(rank, store);
@@ -257,34 +262,37 @@ fn a_collective_that_is_broken_off_ends_and_is_told() {
 /// The end of a group must not undo the last of what it did: a GPU may be behind.
 #[test]
 fn a_group_ends_when_its_collectives_have() {
-    over_nccl("a_group_ends_when_its_collectives_have", |gpus, nccl| {
-        let sums = ranks(|rank, device, store| {
-            let mut group = met(rank, store);
-            group.add_nccl(nccl, rank as usize, LONG).unwrap();
-            if rank == 1 {
-                wait_for("the other rank to be at its end", || {
-                    let calls = gpus.calls();
-                    let asked = "ncclCommGetAsyncError";
-                    let begun = calls
-                        .iter()
-                        .rposition(|call| call.function == "ncclAllReduce")?;
-                    nccl_calls(&calls[begun..], 0)
-                        .contains(&asked)
-                        .then_some(())
-                });
-            }
-            let mut values = Tensor::from_slice(&[1f32 + rank as f32]).to_device(device);
-            group.all_reduce_sum_tensor(&mut values).unwrap();
-            drop(group);
-            f64::try_from(values).unwrap()
-        });
-        assert_eq!(sums, [3.0, 3.0]);
-    });
+    over_nccl(
+        "gpu::group::a_group_ends_when_its_collectives_have",
+        |gpus, nccl| {
+            let sums = ranks(|rank, device, store| {
+                let mut group = met(rank, store);
+                group.add_nccl(nccl, rank as usize, LONG).unwrap();
+                if rank == 1 {
+                    wait_for("the other rank to be at its end", || {
+                        let calls = gpus.calls();
+                        let asked = "ncclCommGetAsyncError";
+                        let begun = calls
+                            .iter()
+                            .rposition(|call| call.function == "ncclAllReduce")?;
+                        nccl_calls(&calls[begun..], 0)
+                            .contains(&asked)
+                            .then_some(())
+                    });
+                }
+                let mut values = Tensor::from_slice(&[1f32 + rank as f32]).to_device(device);
+                group.all_reduce_sum_tensor(&mut values).unwrap();
+                drop(group);
+                f64::try_from(values).unwrap()
+            });
+            assert_eq!(sums, [3.0, 3.0]);
+        },
+    );
 }
 
 #[test]
 fn a_peer_that_dies_is_told() {
-    over_nccl("a_peer_that_dies_is_told", |gpus, nccl| {
+    over_nccl("gpu::group::a_peer_that_dies_is_told", |gpus, nccl| {
         let checked = ranks(|rank, _, store| {
             let mut group = met(rank, store);
             group.add_nccl(nccl, rank as usize, LONG).unwrap();

@@ -11,3 +11,5 @@ mod group;
 mod memory;
 /// Scenarios in processes of their own.
 mod played;
+/// Ranks that train.
+mod training;

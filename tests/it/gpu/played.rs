@@ -23,7 +23,7 @@ const SKIPPED: &str = "skipped: ";
 /// them yet. `test` is the path of the test that calls, and does nothing else: that process runs it again.
 pub fn played(test: &str, scenario: impl FnOnce(&Gpus)) {
     let all = |_: &str| true;
-    apart(test, all, || scenario(&Gpus::of_this_process()));
+    apart(test, all, || scenario(&Gpus(())));
 }
 
 /// The same beside CUDA's real runtime, which finds no GPU. Every library that is loaded has all its symbols
@@ -173,16 +173,13 @@ impl fmt::Debug for Call {
 }
 
 /// The GPUs of this process.
-pub struct Gpus(Library);
+#[derive(Clone, Copy)]
+pub struct Gpus(());
 
 impl Gpus {
-    fn of_this_process() -> Self {
-        Self(Library::this())
-    }
-
     fn function<T>(&self, name: &str) -> Symbol<T> {
         // SAFETY: those who call name the type that tests/fake/gpu gives the function.
-        let found = unsafe { self.0.get(name.as_bytes()) };
+        let found = unsafe { Library::this().get(name.as_bytes()) };
         found.unwrap_or_else(|error| panic!("{error}"))
     }
 
@@ -238,7 +235,7 @@ impl Gpus {
         unsafe { self.function::<unsafe extern "C" fn()>("fake_nccl_never_forms")() }
     }
 
-    /// NCCL finds out that a peer is gone: communicators that are formed say so when they are asked.
+    /// NCCL finds out that a peer is gone: communicators that are formed by now say so when they are asked.
     pub fn nccl_peer_dies(&self) {
         // SAFETY: its type is that.
         unsafe { self.function::<unsafe extern "C" fn()>("fake_nccl_peer_dies")() }
