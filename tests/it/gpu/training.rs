@@ -163,7 +163,7 @@ fn no_step_waits_for_a_whole_gpu() {
     });
 }
 
-/// NCCL is asked in every step, and its word breaks the group; the ranks then meet again.
+/// Whoever of c10d and the worker asks NCCL first breaks the group off; the ranks then meet again.
 #[test]
 fn a_group_that_loses_a_peer_is_formed_again() {
     let test = "gpu::training::a_group_that_loses_a_peer_is_formed_again";
