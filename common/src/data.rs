@@ -53,15 +53,19 @@ impl Chunking {
     /// Samples in a chunk that groups of so many ranks, with `batch` samples each, take in whole
     /// steps: the least common multiple of their steps, and at least two steps of the largest group.
     /// Where that would be more than 16 of its steps it is two, and groups of another size
-    /// leave a rest of each chunk. Steps of a batch that `batch` is a multiple of leave none, either.
-    pub fn fitting(groups: &[u32], batch: u32) -> u64 {
+    /// leave a rest of each chunk. Steps of a batch that `batch` is a multiple of leave none, either. It is a
+    /// multiple of that where ranks ask for `ahead` batches before they use them, which all but one of the
+    /// [`CHUNKS_HELD_MAX`] chunks are to hold.
+    pub fn fitting(groups: &[u32], batch: u32, ahead: u64) -> u64 {
         let largest = u64::from(groups.iter().copied().max().unwrap_or(1));
         let multiple = groups.iter().try_fold(1u64, |all, ranks| {
             let all = lcm(all, u64::from(*ranks));
             (all <= STEPS_MAX * largest).then_some(all)
         });
         let ranks = multiple.unwrap_or(largest).max(2 * largest);
-        ranks * u64::from(batch)
+        let steps = ranks / largest * (CHUNKS_HELD_MAX as u64 - 1);
+        let times = (ahead + 1).div_ceil(steps);
+        times * ranks * u64::from(batch)
     }
 
     /// The chunk of this number.
@@ -133,7 +137,7 @@ mod tests {
     #[test]
     fn chunks_fit_the_steps_of_all_groups() {
         let check = |groups: &[u32], batch, want| {
-            let got = Chunking::fitting(groups, batch);
+            let got = Chunking::fitting(groups, batch, 2);
             assert_eq!(got, want, "{groups:?} of {batch}");
             let largest = u64::from(*groups.iter().max().unwrap() * batch);
             assert!((2 * largest..=16 * largest).contains(&got) && got.is_multiple_of(largest));
@@ -149,5 +153,10 @@ mod tests {
         check(&[17, 7, 3], 1, 34);
         check(&[9, 8, 7], 4, 72);
         check(&[u16::MAX.into(), 65_534], 1, 131_070);
+
+        // Three chunks hold what is read ahead and the batch at hand.
+        let ahead = |groups: &[u32], ahead| Chunking::fitting(groups, 8, ahead);
+        assert_eq!([5, 6, 11, 12].map(|n| ahead(&[1], n)), [16, 32, 32, 48]);
+        assert_eq!(ahead(&[4, 2], 16), 3 * 64);
     }
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """PyTorch's own DistributedDataParallel on the network that `tradewind-gpu-check` trains: ResNet-50
-of torchvision, one rank, SGD with momentum, f32 without TF32. Writes samples per second, as JSON.
+of torchvision, one rank, SGD with momentum, f32 without TF32 or autocast to bf16. Writes what a step
+takes, seconds, as JSON.
 
 On the CPU the network is the tiny one with which the check itself is tested.
 """
@@ -8,12 +9,17 @@ On the CPU the network is the tiny one with which the check itself is tested.
 import argparse
 import json
 import os
+import resource
 import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
 
 
 class Bottleneck(nn.Module):
@@ -62,10 +68,82 @@ class ResNet(nn.Module):
         return self.fc(self.layers(hidden).mean((2, 3)))
 
 
+class Images(Dataset):
+    """Images that cost as much to make as those of the plain loop: the pattern of a kind, 4 x 4
+    squares, with noise of a table over it."""
+
+    SQUARES = 4
+    PLACES = 65521
+
+    def __init__(self, size, classes, samples):
+        self.size, self.classes, self.samples = size, classes, samples
+        self.patterns = torch.randn(classes, 3, self.SQUARES, 1, self.SQUARES, 1)
+        self.noise = torch.randn(self.PLACES + 3 * size * size)
+
+    def __len__(self):
+        return self.samples
+
+    def __getitems__(self, samples):
+        """A batch: images `[samples, 3, y, x]` and their kinds."""
+        squares, edge = self.SQUARES, self.size // self.SQUARES
+        images = torch.empty(len(samples), 3, squares, edge, squares, edge)
+        kinds = torch.tensor([sample * 7919 % self.classes for sample in samples])
+        for image, kind, sample in zip(images, kinds, samples):
+            place = sample * 104729 % self.PLACES
+            noise = self.noise[place : place + image.numel()].view(image.shape)
+            torch.add(noise, self.patterns[kind], out=image)
+        return images.view(len(samples), 3, self.size, self.size), kinds
+
+
+def as_they_are(batch):
+    return batch
+
+
+def read_ahead(images, told):
+    """By whom batches are read ahead, in words; and the batches, in page-locked memory for a GPU."""
+    cuda = told.device == "cuda"
+    shared = os.statvfs("/dev/shm")
+    free = shared.f_bavail * shared.f_frsize
+    if free > 2 * told.ahead * told.batch * 4 * 3 * told.pixels**2:
+        loader = DataLoader(
+            images,
+            batch_size=told.batch,
+            collate_fn=as_they_are,
+            num_workers=told.readers,
+            prefetch_factor=told.ahead // told.readers,
+            pin_memory=cuda,
+            persistent_workers=True,
+        )
+        return f"DataLoader, {told.readers} workers", iter(loader)
+    # Workers of a DataLoader hand batches over in shared memory.
+    why = f"{told.readers} threads: /dev/shm has {free >> 20} MiB, too few for a DataLoader"
+    return why, by_threads(images, told)
+
+
+def by_threads(images, told):
+    def batch(begin):
+        batch = images.__getitems__(range(begin, begin + told.batch))
+        return [t.pin_memory() for t in batch] if told.device == "cuda" else batch
+
+    with ThreadPoolExecutor(told.readers) as pool:
+        begins = iter(range(0, len(images), told.batch))
+        waiting = deque(pool.submit(batch, begin) for begin in islice(begins, told.ahead))
+        while waiting:
+            yield waiting.popleft().result()
+            waiting.extend(pool.submit(batch, begin) for begin in islice(begins, 1))
+
+
+def cpu_seconds():
+    """Of this process, without workers."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=["cuda", "cpu"], required=True)
-    for name in ["pixels", "batch", "warmup", "steps"]:
+    parser.add_argument("--precision", choices=["f32", "bf16"], required=True)
+    for name in ["pixels", "batch", "warmup", "steps", "readers", "ahead"]:
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--out", required=True)
     told = parser.parse_args()
@@ -77,41 +155,46 @@ def main():
     if not cuda:
         torch.set_num_threads(1)
     torch.manual_seed(1)
+    blocks, width, classes = ([3, 4, 6, 3], 64, 1000) if cuda else ([1, 1, 1, 1], 4, 10)
+    # Some more batches than steps, so that the last ones are read ahead, too.
+    count = told.warmup + told.steps + told.ahead
+    images = Images(told.pixels, classes, count * told.batch)
+    readers, batches = read_ahead(images, told)
     # One rank needs no peer, and no port of this machine.
     store = dist.HashStore()
     dist.init_process_group("nccl" if cuda else "gloo", store=store, rank=0, world_size=1)
-    blocks, width, classes = ([3, 4, 6, 3], 64, 1000) if cuda else ([1, 1, 1, 1], 4, 10)
     network = ResNet(blocks, width, classes).to(device)
     parameters = sum(parameter.numel() for parameter in network.parameters())
     network = DistributedDataParallel(network, device_ids=[0] if cuda else None)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
+    autocast = torch.autocast(told.device, dtype=torch.bfloat16, enabled=told.precision == "bf16")
 
-    # Page-locked batches in turn: as quick as data can be had.
-    def batch():
-        images = torch.randn(told.batch, 3, told.pixels, told.pixels)
-        kinds = torch.randint(classes, (told.batch,))
-        return (images.pin_memory(), kinds.pin_memory()) if cuda else (images, kinds)
-
-    batches = [batch() for _ in range(4)]
     loss = torch.zeros(())
-    begin = time.perf_counter()
+    begin, used, waited = time.perf_counter(), cpu_seconds(), 0.0
     for step in range(told.warmup + told.steps):
         if step == told.warmup:
             # Reading the loss waits for the device.
             loss.item()
-            begin = time.perf_counter()
-        images, kinds = (t.to(device, non_blocking=True) for t in batches[step % len(batches)])
+            begin, used, waited = time.perf_counter(), cpu_seconds(), 0.0
+        waits = time.perf_counter()
+        batch = next(batches)
+        waited += time.perf_counter() - waits
+        pixels, kinds = (t.to(device, non_blocking=True) for t in batch)
         optimizer.zero_grad(set_to_none=True)
-        loss = nn.functional.cross_entropy(network(images), kinds)
+        with autocast:
+            loss = nn.functional.cross_entropy(network(pixels), kinds)
         loss.backward()
         optimizer.step()
     loss.item()
     seconds = time.perf_counter() - begin
+    used = cpu_seconds() - used
     dist.destroy_process_group()
     found = {
-        "samples_per_second": told.steps * told.batch / seconds,
         "step_seconds": seconds / told.steps,
+        "data_seconds": waited / told.steps,
+        "cpu_seconds": used / told.steps,
         "parameters": parameters,
+        "readers": readers,
         "torch": torch.__version__,
     }
     # Readers see the whole file or none.

@@ -87,8 +87,9 @@ def model_of(settings: dict[str, Any], data: Years) -> Forecaster:
 @torch.no_grad()
 def evaluate(model: nn.Module, data: Years) -> float:
     """Root mean square error, in kelvin."""
+    device = next(model.parameters()).device
     batches = torch.utils.data.DataLoader(data, batch_size=16)
-    squares = [(model(history) - year).square().mean((1, 2)) for history, year in batches]
+    squares = [(model(history.to(device)).cpu() - year).square().mean((1, 2)) for history, year in batches]
     return float(torch.cat(squares).mean().sqrt())
 
 
@@ -96,7 +97,7 @@ def main() -> None:
     rank = tw.join()
     torch.manual_seed(rank.seed)
     data = Years(rank.settings["files"], TRAINING)
-    model = model_of(rank.settings, data)
+    model = model_of(rank.settings, data).to(rank.device)
     opt = rank.optimizer(model)
 
     @rank.evaluate
@@ -107,7 +108,7 @@ def main() -> None:
     while not rank.done:
         for history, year in loader:
             opt.zero_grad()
-            loss = F.mse_loss(model(history), year)
+            loss = F.mse_loss(model(history.to(rank.device)), year.to(rank.device))
             loss.backward()
             opt.step()
             rank.log(loss=loss)

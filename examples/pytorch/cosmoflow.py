@@ -56,7 +56,9 @@ def model_of(settings: dict[str, Any]) -> Network:
 def evaluate(model: nn.Module, samples: tw.Samples) -> float:
     """Mean absolute error of the scaled parameters. One that always tells the middle is at 0.48."""
     model.eval()
-    errors = [(model(volume) - target).abs() for volume, target in DataLoader(samples, batch_size=16)]
+    device = next(model.parameters()).device
+    batches = DataLoader(samples, batch_size=16)
+    errors = [(model(volume.to(device)).cpu() - target).abs() for volume, target in batches]
     return float(torch.cat(errors).mean())
 
 
@@ -64,7 +66,7 @@ def main() -> None:
     rank = tw.join()
     torch.manual_seed(rank.seed)
     folder = Path(rank.settings["folder"])
-    model = model_of(rank.settings)
+    model = model_of(rank.settings).to(rank.device)
     opt = rank.optimizer(model)
 
     @rank.evaluate
@@ -76,7 +78,7 @@ def main() -> None:
     while not rank.done:
         for volume, target in loader:
             opt.zero_grad()
-            loss = F.mse_loss(model(volume), target)
+            loss = F.mse_loss(model(volume.to(rank.device)), target.to(rank.device))
             loss.backward()
             opt.step()
             rank.log(loss=loss)

@@ -90,7 +90,8 @@ def model_of(settings: dict[str, Any]) -> GPT:
 
 def loss_of(model: nn.Module, batch: list[Tensor]) -> Tensor:
     """Cross-entropy of the next character, in nats."""
-    characters, following = batch
+    device = next(model.parameters()).device
+    characters, following = (part.to(device) for part in batch)
     return F.cross_entropy(model(characters).flatten(0, 1), following.flatten())
 
 
@@ -104,7 +105,7 @@ def evaluate(model: nn.Module, data: Text) -> float:
 def main() -> None:
     rank = tw.join()
     torch.manual_seed(rank.seed)
-    model = model_of(rank.settings)
+    model = model_of(rank.settings).to(rank.device)
     opt = rank.optimizer(model)
     data, held_out = reference(rank.settings["context"])
 

@@ -58,7 +58,7 @@ def main() -> None:
     torch.manual_seed(rank.seed)
     model = model_of(rank.settings)
     model.load_state_dict(load_file(rank.settings["base"]))
-    with_lora(model, rank.settings["lora_rank"])
+    with_lora(model, rank.settings["lora_rank"]).to(rank.device)
     opt = rank.optimizer(model)
     data, held_out = sources(rank.settings["context"])
 

@@ -70,7 +70,8 @@ class Net(nn.Module):
 @torch.no_grad()
 def evaluate(model: nn.Module, data: Digits) -> float:
     """Per cent of the images whose digit is told."""
-    right = [(model(images).argmax(1) == digits).sum() for images, digits in _batches(data)]
+    device = next(model.parameters()).device
+    right = [(model(images.to(device)).argmax(1).cpu() == digits).sum() for images, digits in _batches(data)]
     return 100 * float(sum(right)) / len(data)
 
 
@@ -81,7 +82,7 @@ def _batches(data: Digits) -> list[tuple[Tensor, Tensor]]:
 def main() -> None:
     rank = tw.join()
     torch.manual_seed(rank.seed)
-    model = Net()
+    model = Net().to(rank.device)
     opt = rank.optimizer(model)
     data = Digits(rank.settings["folder"])
 
@@ -94,7 +95,7 @@ def main() -> None:
     while not rank.done:
         for images, digits in loader:
             opt.zero_grad()
-            loss = F.cross_entropy(model(images), digits)
+            loss = F.cross_entropy(model(images.to(rank.device)), digits.to(rank.device))
             loss.backward()
             opt.step()
             rank.log(loss=loss)

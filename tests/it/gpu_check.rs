@@ -42,13 +42,16 @@ fn every_part_passes_on_the_cpu() {
     );
     for (part, figure) in [
         (0, "/4_ranks/all_reduce_seconds"),
-        (1, "/resnet50_gradient/gradient_norm"),
+        (1, "/resnet50_gradient/device_error"),
+        (1, "/resnet14_losses/device_error"),
         (1, "/groups_2x2_against_1x4_loss_relative_difference"),
         (2, "/killed/steps_again_after_seconds"),
         (2, "/stopped/steps_again_after_seconds"),
         (2, "/store_killed/other_groups_longest_pause_seconds"),
-        (3, "/plain_samples_per_second"),
-        (3, "/overlap_1_bf16/ratio_to_plain"),
+        (3, "/f32_plain/resident_step_seconds"),
+        (3, "/f32_overlap_0/exposed_seconds"),
+        (3, "/bf16_overlap_1/step_to_plain"),
+        (3, "/bf16_overlap_1/idle_fraction"),
         (4, "/device_1_mb/step_gb_per_second"),
         (4, "/main_memory_1_mb/exchange_gb_per_second"),
     ] {
@@ -80,6 +83,23 @@ fn a_wrong_sum_is_found() {
         reason.contains("4 ranks: gradient_to_cpu_distance"),
         "{reason}"
     );
+}
+
+#[test]
+fn gradients_and_steps_that_are_one_per_cent_too_large_are_found() {
+    let part = ["--device", "cpu", "--parts", "agreement"];
+    let (output, report) = check(&[&part[..], &["--plant", "wrong-scale"]].concat());
+    assert!(!output.status.success());
+    assert_eq!(report["verdict"], "fail", "{report:#}");
+    let reason = report["parts"][0]["reason"].as_str().expect("a reason");
+    for found in [
+        "forecast: gradients are",
+        "resnet50: gradients are",
+        "forecast: losses of 8 steps are",
+        "resnet14: losses of 8 steps are",
+    ] {
+        assert!(reason.contains(found), "{found}: {reason}");
+    }
 }
 
 #[test]

@@ -93,6 +93,24 @@ fn samples_of_hdf5_files_are_read_by_processes() {
     assert_eq!(*samples, 300);
 }
 
+/// A group holds four chunks at most: what is read ahead ends there.
+#[test]
+fn no_more_is_read_ahead_than_a_group_may_hold() {
+    let folder = tempfile::tempdir().unwrap();
+    pack(folder.path());
+    let ended = run(folder.path())
+        .key("cluster.groups", "[2, 1]")
+        .key("train.consistency", "\"async\"")
+        .key("train.batch", "2")
+        .key("train.chunk_samples", "4")
+        .key("loader.readers", "4")
+        .key("loader.batches_ahead", "16")
+        .key("train.samples", "300")
+        .complete();
+    assert!(ended.status.success(), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("is lost"), "{}", ended.stderr);
+}
+
 #[test]
 fn samples_that_cannot_be_used_are_told_before_anything_starts() {
     let folder = tempfile::tempdir().unwrap();

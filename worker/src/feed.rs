@@ -50,7 +50,7 @@ impl Feed {
 
     /// The next batch; the ones after it are being prepared when it is handed out.
     pub fn next(&mut self, ranks: &dyn Ranks, lease: Lease<'_>) -> Result<Batch, TrainError> {
-        while self.batches.room() > 0 {
+        while self.batches.room() > 0 && (self.batches.is_empty() || self.samples.may_ask(ranks)) {
             let samples = self.samples.next(ranks, lease)?;
             self.batches.request(samples, self.samples.epoch())?;
             self.stage(ranks);

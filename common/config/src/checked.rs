@@ -223,8 +223,9 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     }
     let ranks = groups.iter().copied().max().unwrap_or(1);
     let largest = u64::from(ranks) * u64::from(batches.largest());
+    let loader: Loader = choice::together(values);
     let chunk_samples = match values.int("train.chunk_samples") as u64 {
-        0 => Chunking::fitting(groups, batches.largest()),
+        0 => Chunking::fitting(groups, batches.largest(), loader.batches_ahead),
         given => given,
     };
     if chunk_samples < largest {
@@ -234,7 +235,6 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         );
     }
     let task = Task::read(values, folder, &mut wrong);
-    let loader: Loader = choice::together(values);
     let sets: DataSets = choice::together(values);
     let cache = match CacheAt::read(values) {
         Ok(cache) => cache,

@@ -1,4 +1,4 @@
-//! Memory and threads, as Linux tells them under `/proc`. What cannot be read is `None`: the process is gone, or the
+//! Processor time, memory and threads, as Linux tells them under `/proc`. What cannot be read is `None`: the process is gone, or the
 //! kernel tells it otherwise.
 
 use std::fs;
@@ -6,6 +6,20 @@ use std::fs;
 /// Bytes that programs may still have without others being moved to disk (`MemAvailable`).
 pub fn available_bytes() -> Option<u64> {
     bytes(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable")
+}
+
+/// Processor time of all threads of a process so far, user and system, seconds; the kernel tells it in steps of 10 ms.
+pub fn cpu_seconds(pid: u32) -> Option<f64> {
+    let ticks = cpu_ticks(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+    Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    // The name is in parentheses and may contain any character; utime and stime are fields 14
+    // and 15, the state after the name is field 3.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    Some(next()? + next()?)
 }
 
 /// What a process has, at one moment.
@@ -69,7 +83,15 @@ mod tests {
     }
 
     #[test]
+    fn processor_time_is_found_whatever_the_name() {
+        let stat = "17 (a ) b) S 1 17 17 0 -1 4194304 100 0 0 0 250 31 0 0 20 0 3 0 99 1 2";
+        assert_eq!(cpu_ticks(stat), Some(281));
+        assert_eq!(cpu_ticks("17 (x) S 1"), None);
+    }
+
+    #[test]
     fn this_process_is_told() {
+        assert!(cpu_seconds(std::process::id()).unwrap() >= 0.0);
         let status = Status::of(std::process::id()).unwrap();
         let (now, peak) = (status.resident_bytes(), status.resident_peak_bytes());
         assert!(now.unwrap() > 0 && peak >= now, "{now:?}, at most {peak:?}");

@@ -10,6 +10,7 @@ use anyhow::Context;
 use rustix::process::Signal;
 use tradewind_common::record::StepRecord;
 use tradewind_common::{environment, run_files};
+use tradewind_process::usage::cpu_seconds;
 use tradewind_programs::server::{self, CoordinatorAt, ServerArguments};
 use tradewind_programs::worker::{self, CoordinatorArgument, TrainArguments, WorkerArguments};
 use tradewind_programs::{SERVER, WORKER};
@@ -39,6 +40,15 @@ pub(crate) enum Ranks {
     Workers,
     /// One, of the check's own, that trains one vector of so many bytes.
     Bulk(u64),
+}
+
+/// What a rank had used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Used {
+    /// When it had written down so many steps.
+    pub(crate) records: usize,
+    /// Of all its threads.
+    pub(crate) cpu_seconds: f64,
 }
 
 /// The processes of one run, without a folder of its own: nothing is kept. Dropping it kills them.
@@ -177,6 +187,28 @@ impl Cluster {
             }
             Ok(None)
         })
+    }
+
+    /// As [`finish`](Self::finish), for one rank; also returns what it had used each time that it had written down a step.
+    pub(crate) fn finish_counting(
+        mut self,
+        limit: Duration,
+    ) -> anyhow::Result<(Vec<StepRecord>, Vec<Used>)> {
+        let rank = self.ranks.remove(&(0, 0));
+        let rank = rank.context("a rank of the configuration")?;
+        let (pid, mut used) = (rank.id(), Vec::<Used>::new());
+        rank.finish_while(limit, || {
+            let records = self.records().len();
+            if used.last().is_none_or(|last| last.records < records)
+                && let Some(cpu_seconds) = cpu_seconds(pid)
+            {
+                used.push(Used {
+                    records,
+                    cpu_seconds,
+                });
+            }
+        })?;
+        Ok((self.records(), used))
     }
 
     /// Waits until all ranks have ended in order; returns the records.

@@ -1,8 +1,10 @@
 //! `tradewind-gpu-check`: looks at a machine with a GPU and prints one JSON object: for each part of
 //! the check a verdict and figures. Progress goes to standard error.
 
+mod batches;
 mod bulk;
 mod cluster;
+mod exact;
 mod options;
 mod parts;
 mod plain;
@@ -196,6 +198,10 @@ fn one(which: Which, left: Option<Duration>, options: &Options) -> anyhow::Resul
         let why = "no time was left for it (--within)".to_owned();
         (Verdict::Error, Some(why), Map::new())
     } else {
+        let options = Options {
+            limit: Some(limit.as_secs()),
+            ..options.clone()
+        };
         let mut arguments = vec!["part".to_owned(), name.to_owned()];
         arguments.extend(options.arguments());
         let (told, end) = process::run_part(process::own(&arguments)?, limit)?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
+use clap::ValueEnum;
 use tradewind_config::Config;
 
 /// What is computed on.
@@ -21,7 +22,12 @@ pub(crate) enum On {
 pub(crate) enum Planted {
     /// One value of one rank's reduced gradient is wrong.
     WrongSum,
+    /// One tensor's gradient, and the steps of training, are too large on the device by [`WRONG_SCALE`].
+    WrongScale,
 }
+
+/// What gradients and steps that are planted are multiplied by.
+pub(crate) const WRONG_SCALE: f64 = 1.01;
 
 /// What every part is told.
 #[derive(Clone, Debug, clap::Args)]
@@ -44,6 +50,9 @@ pub(crate) struct Options {
     /// Something for the check to find.
     #[arg(long, value_enum, hide = true)]
     pub(crate) plant: Option<Planted>,
+    /// Seconds that a part may take.
+    #[arg(long, hide = true)]
+    pub(crate) limit: Option<u64>,
 }
 
 impl Options {
@@ -61,11 +70,9 @@ impl Options {
         ];
         arguments.extend(self.work.iter().map(|work| path("work", work)));
         arguments.extend(self.python.iter().map(|python| path("python", python)));
-        arguments.extend(
-            self.plant
-                .iter()
-                .map(|Planted::WrongSum| "--plant=wrong-sum".into()),
-        );
+        arguments.extend(self.limit.map(|seconds| format!("--limit={seconds}")));
+        let plant = self.plant.and_then(|plant| plant.to_possible_value());
+        arguments.extend(plant.map(|plant| format!("--plant={}", plant.get_name())));
         arguments
     }
 

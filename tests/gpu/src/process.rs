@@ -69,6 +69,11 @@ impl Process {
         Ok(self.child.try_wait()?)
     }
 
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends it a signal.
     pub(crate) fn signal(&mut self, signal: Signal) -> anyhow::Result<()> {
         if self.poll()?.is_none()
@@ -88,8 +93,21 @@ impl Process {
     }
 
     /// Waits for its end; an error if it is not in order or takes longer than `limit`.
-    pub(crate) fn finish(mut self, limit: Duration) -> anyhow::Result<()> {
-        match wait(limit, || self.poll())? {
+    pub(crate) fn finish(self, limit: Duration) -> anyhow::Result<()> {
+        self.finish_while(limit, || ())
+    }
+
+    /// The same, with a look at something again and again.
+    pub(crate) fn finish_while(
+        mut self,
+        limit: Duration,
+        mut look: impl FnMut(),
+    ) -> anyhow::Result<()> {
+        let mut poll = || {
+            look();
+            self.poll()
+        };
+        match wait(limit, &mut poll)? {
             Some(status) if status.success() => Ok(()),
             Some(status) => bail!("{}", self.words(status)),
             None => bail!(

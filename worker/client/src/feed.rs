@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use tradewind_common::batch::{BatchStep, Batches};
-use tradewind_common::data::{Chunk, Chunking, DataSets, FORGOTTEN_MAX};
+use tradewind_common::data::{CHUNKS_HELD_MAX, Chunk, Chunking, DataSets, FORGOTTEN_MAX};
 use tradewind_common::shares::{first_step, sync_share};
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, GroupId, Rank};
@@ -182,6 +182,17 @@ impl Feed {
             true => Ok(self.share()),
             false => self.leased(ranks, |feed| feed.next_chunk(ranks, lease)),
         }
+    }
+
+    /// Whether a batch may be asked for ahead of its need: a group holds a bounded number of chunks, and each is
+    /// held until its last step is applied. The same on all ranks of the group that ask at the same steps.
+    pub fn may_ask(&self, ranks: &dyn Ranks) -> bool {
+        let size = u64::from(ranks.size());
+        let begun = self.leased.as_ref();
+        let more = begun.is_some_and(|Leased { chunk, batch, next }| {
+            *next + *batch * size <= chunk.positions.end
+        });
+        self.plan.sync || more || self.held.len() < CHUNKS_HELD_MAX
     }
 
     /// The same without a word to the other ranks, which may ask for more or fewer batches ahead.
@@ -447,6 +458,45 @@ mod tests {
             taken.entry(of).or_default().extend(batch);
         }
         (taken, wanted)
+    }
+
+    #[test]
+    fn who_asks_ahead_only_while_it_may_is_never_refused() {
+        for chunk_samples in [3, 4, 7, 12] {
+            let spec = RunSpec {
+                chunk_samples,
+                group_sizes: vec![1],
+                epoch_samples: 103,
+                batch: 3,
+                ..spec()
+            };
+            let mut ledger = Ledger::new(spec.chunking());
+            let place = Place {
+                group: GroupId(0),
+                rank: Rank(0),
+                start: Clock(0),
+                origin: (Clock(0), 0),
+            };
+            let mut feed = Feed::new(&spec, place).unwrap();
+            let (mut asked, mut ahead) = (0u64, 0);
+            for step in 0..100 {
+                while asked == step || feed.may_ask(&Alone) {
+                    let batch = feed.next(&Alone, &mut |finished, held| {
+                        let owner = (GroupId(0), Incarnation(1));
+                        ledger.finish(owner, &finished, |_| 3);
+                        let lease = ledger.lease(owner, &held, |_| vec![]);
+                        Ok(lease.expect("it was asked whether it may"))
+                    });
+                    assert_eq!(batch.unwrap().len(), 3);
+                    asked += 1;
+                }
+                ahead = ahead.max(asked - step);
+                feed.handed_out();
+                feed.done();
+            }
+            // As far ahead as four chunks reach.
+            assert_eq!(ahead, 4 * (chunk_samples / 3), "{chunk_samples}");
+        }
     }
 
     #[test]

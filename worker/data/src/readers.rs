@@ -105,6 +105,11 @@ impl<T: Send + 'static, A: Send + 'static> Readers<T, A> {
         self.ahead.batches.max(1) - self.pending
     }
 
+    /// Whether none is asked for.
+    pub fn is_empty(&self) -> bool {
+        self.pending == 0
+    }
+
     /// Asks for one batch; returns at once.
     ///
     /// # Errors

@@ -48,6 +48,11 @@ impl BatchesAhead {
         self.readers.room()
     }
 
+    /// Whether none is asked for.
+    pub fn is_empty(&self) -> bool {
+        self.readers.is_empty()
+    }
+
     /// Asks for one batch of an epoch, for which there is [`room`](Self::room); returns at once.
     ///
     /// # Errors

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Tensor};
 use tradewind_common::layout::TensorKind;
 use tradewind_common::record::{Better, Measure, Part};
 
@@ -123,15 +123,15 @@ impl Forecast {
     /// From `[samples, history, y, x]` to `[samples, 1, y, x]`, in the data's unit.
     fn forward(&self, input: &Tensor) -> Tensor {
         let mean = match self.level {
-            Some(level) => Tensor::full([1], level, (Kind::Float, self.device())),
-            None => input.mean_dim([1i64].as_slice(), true, Kind::Float),
+            Some(level) => Tensor::full([1], level, (input.kind(), self.device())),
+            None => input.mean_dim([1i64].as_slice(), true, input.kind()),
         };
         let mut hidden = self.stem.forward(&((input - &mean) / self.scale)).relu();
         for layer in &self.trunk {
             hidden = &hidden + layer.forward(&hidden).relu();
         }
-        // Under autocast too, what is told is f32: the scale would be rounded away.
-        mean + self.head.forward(&hidden).to_kind(Kind::Float) * self.scale
+        // Under autocast too, what is told is as precise as the input: the scale would be rounded away.
+        mean + self.head.forward(&hidden).to_kind(input.kind()) * self.scale
     }
 
     /// Where the model is.
@@ -197,7 +197,7 @@ impl Task for Forecast {
     /// Mean square error in units of the scale: 1 for the untrained network.
     fn loss(&self, batch: &Batch) -> Tensor {
         let error = (self.forward(&batch["before"]) - &batch["after"]) / self.scale;
-        error.square().mean(Kind::Float)
+        error.square().mean(error.kind())
     }
 
     fn measure(&self, split: Split) -> Result<Measure, TaskError> {

@@ -179,9 +179,10 @@ impl Task for Resnet {
     /// Cross entropy, in nats.
     fn loss(&self, batch: &Batch) -> Tensor {
         let kinds = batch["kind"].to_kind(Kind::Int64);
-        // Under autocast too, probabilities are f32.
-        let told = self.forward(&batch["image"], true).to_kind(Kind::Float);
-        told.cross_entropy_for_logits(&kinds)
+        // Under autocast too, probabilities are as precise as the parameters.
+        let told = self.forward(&batch["image"], true);
+        let told = told.to_kind(self.weight.kind());
+        told.log_softmax(-1, told.kind()).nll_loss(&kinds)
     }
 
     fn measure(&self, split: Split) -> Result<Measure, TaskError> {

@@ -65,7 +65,7 @@ vec![
                 "train.chunk_samples",
                 int(0, MANY),
                 Some("0"),
-                "Number of samples that a group reserves at a time, at least one step of the largest group. 0 takes two steps of the largest group or more, so that as a rule no group is left with a remainder ([policies](policies.md#batches-that-grow)). Under `train.consistency = \"sync\"` nothing is reserved: the samples of a step follow from its number.",
+                "Number of samples that a group reserves at a time, at least one step of the largest group. 0 takes two steps of the largest group or more, so that as a rule no group is left with a remainder ([policies](policies.md#batches-that-grow)), and more where `loader.batches_ahead` does: a group holds 4 reservations at most, and batches beyond them are not read ahead. Under `train.consistency = \"sync\"` nothing is reserved: the samples of a step follow from its number.",
             ),
             key(
                 "train.overlap",

@@ -1,109 +1,92 @@
-//! The device computes what the CPU computes: gradients, losses after some steps; and under `sync`
+//! The device computes as precisely as the CPU: gradients, and losses of training; and under `sync`
 //! two groups are one.
+//!
+//! How far f32 is from exact numbers depends on the network: of ResNet-50 at its initial values a
+//! gradient is 1e-2 off on whatever is computed, of the forecaster 1e-6. So f64 on the CPU is the
+//! yardstick, and the device's f32 may be as far from it as the CPU's f32 is.
 
 use std::fs;
-use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
 use tradewind_common::record::StepRecord;
 
-use super::median;
+use super::curves;
 use crate::cluster::{Cluster, Ranks};
-use crate::options::{Keys, Options};
+use crate::options::{Keys, Options, Planted};
 use crate::process::{Process, own, read_json};
 use crate::report::Teller;
 
-/// Of gradients, relative, as an L2 norm.
-const GRADIENT: f64 = 1e-3;
+/// So many times as far from f64 as the CPU's f32 the device's may be: it rounds as often, but
+/// convolutions add in another order, or by another algorithm (Winograd's loses some bits).
+pub(super) const FACTOR: f64 = 4.0;
 
-/// Of final losses, relative.
-const LOSS: f64 = 0.02;
+/// And so much besides, of gradients, relative: some roundings of f32, for where the CPU happens to make none.
+const GRADIENT_FLOOR: f64 = 1e-6;
 
 /// Of losses of two groups and of one, relative: only the order of sums differs.
 const GROUPS: f64 = 1e-3;
 
-/// Steps whose median is the final loss.
-const FINAL_STEPS: usize = 5;
-
-const LIMIT: Duration = Duration::from_secs(75);
+pub(super) const LIMIT: Duration = Duration::from_secs(75);
 
 pub(super) fn run(options: &Options, teller: &Teller) -> anyhow::Result<()> {
-    let steps = options.size(50, 8);
-    let batch = options.size(16, 4);
     let forecast = Keys::common(options, "check").forecast(options).exact();
     let resnet = Keys::common(options, "check").exact();
     let resnet = resnet.resnet(options, options.size(64, 16), 10);
     let tasks = [("forecast", forecast.clone()), ("resnet50", resnet)];
-
     for (name, keys) in &tasks {
-        gradients(
-            options,
-            teller,
-            name,
-            &keys
-                .clone()
-                .with("train.samples", 1)
-                .with("train.batch", batch),
-        )?;
+        gradients(options, teller, name, keys)?;
     }
+    let [forecaster, (_, resnet)] = tasks;
+    let shallow = resnet.with("model.blocks", "[1, 1, 1, 1]");
+    curves::run(options, teller, &[forecaster, ("resnet14", shallow)])?;
+    groups(options, teller, &forecast)
+}
 
-    let train = |name: String, keys: Keys| -> anyhow::Result<Vec<StepRecord>> {
-        let cluster = Cluster::start(options, &name, &keys, Ranks::Workers)?;
-        cluster
-            .finish(options.patience(LIMIT))
-            .with_context(|| name)
-    };
-    let train = &train;
-    // Side by side: on the CPU a rank has one core.
-    let runs = thread::scope(|scope| {
-        let started: Vec<_> = tasks
-            .iter()
-            .flat_map(|(name, keys)| {
-                let keys = keys
-                    .clone()
-                    .with("train.batch", 8)
-                    .with("train.samples", 8 * steps);
-                let on_cpu = keys.clone().with("compute.device", "\"cpu\"");
-                let own = format!("{name}-device");
-                let cpu = format!("{name}-cpu");
-                [
-                    scope.spawn(move || train(own, keys)),
-                    scope.spawn(move || train(cpu, on_cpu)),
-                ]
-            })
-            .collect();
-        let joined = started.into_iter().map(|run| run.join().expect("no panic"));
-        joined.collect::<anyhow::Result<Vec<_>>>()
-    })?;
-    for ((name, _), pair) in tasks.iter().zip(runs.chunks_exact(2)) {
-        let [device, cpu] = [&pair[0], &pair[1]].map(|records| final_loss(records));
-        let difference = (device - cpu).abs() / cpu;
-        teller.figure(format!("{name}_steps"), pair[0].len());
-        teller.figure(
-            format!("{name}_loss_first"),
-            pair[1].first().and_then(|record| record.loss),
-        );
-        teller.figure(format!("{name}_loss_final"), device);
-        teller.figure(format!("{name}_loss_final_cpu"), cpu);
-        teller.figure(format!("{name}_loss_relative_difference"), difference);
-        // Written so that a loss that is no number is a fault, too.
-        teller.demand(difference <= LOSS, || {
-            format!("{name}: after {steps} steps the loss is {device:.5}, on the CPU {cpu:.5}")
-        });
+fn gradients(options: &Options, teller: &Teller, name: &str, keys: &Keys) -> anyhow::Result<()> {
+    let folder = options.folder(&format!("gradients-{name}"))?;
+    let (config, out) = (folder.join("config.toml"), folder.join("found.json"));
+    let keys = keys.clone().with("train.samples", 1);
+    let keys = keys.with("train.batch", options.size(16, 4));
+    fs::write(&config, keys.config()?.resolved())?;
+    let mut arguments = vec![
+        "gradients".to_owned(),
+        format!("--config={}", config.display()),
+        format!("--out={}", out.display()),
+    ];
+    if options.plant == Some(Planted::WrongScale) {
+        arguments.push("--wrong".into());
     }
+    Process::start("gradients", own(&arguments)?, &folder)?.finish(options.patience(LIMIT))?;
+    let found = read_json(&out)?;
+    let error = |of: &str| found[of].as_f64().unwrap_or(f64::NAN);
+    let (device, cpu) = (error("device_error"), error("cpu_error"));
+    teller.demand(device <= FACTOR * cpu + GRADIENT_FLOOR, || {
+        format!("{name}: gradients are {device:.1e} from f64, relative, and the CPU's {cpu:.1e}")
+    });
+    teller.figure(format!("{name}_gradient"), found);
+    Ok(())
+}
 
+/// Trains with the ranks of a configuration; returns what they wrote down.
+pub(super) fn train(options: &Options, name: &str, keys: &Keys) -> anyhow::Result<Vec<StepRecord>> {
+    let cluster = Cluster::start(options, name, keys, Ranks::Workers)?;
+    let ended = cluster.finish(options.patience(LIMIT));
+    ended.with_context(|| name.to_owned())
+}
+
+/// Two groups of two ranks and one of four, which see the same samples between updates.
+fn groups(options: &Options, teller: &Teller, forecast: &Keys) -> anyhow::Result<()> {
     let sync = forecast
+        .clone()
         .with("train.consistency", "\"sync\"")
         .with("train.batch", 2)
-        .with("train.samples", 8 * steps)
+        .with("train.samples", 8 * options.size(50, 8))
         .with("cluster.servers", 2);
-    let two = train(
-        "two-groups".into(),
-        sync.clone().with("cluster.groups", "[2, 2]"),
-    )?;
-    let one = train("one-group".into(), sync.with("cluster.groups", "[4]"))?;
-    let difference = curves(&two, &one)?;
+    let two = sync.clone().with("cluster.groups", "[2, 2]");
+    let two = train(options, "two-groups", &two)?;
+    let one = train(options, "one-group", &sync.with("cluster.groups", "[4]"))?;
+    let difference = apart(&two, &one)?;
     teller.figure(
         "groups_2x2_against_1x4_loss_relative_difference",
         difference,
@@ -114,37 +97,8 @@ pub(super) fn run(options: &Options, teller: &Teller) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn gradients(options: &Options, teller: &Teller, name: &str, keys: &Keys) -> anyhow::Result<()> {
-    let folder = options.folder(&format!("gradients-{name}"))?;
-    let (config, out) = (folder.join("config.toml"), folder.join("found.json"));
-    fs::write(&config, keys.config()?.resolved())?;
-    let arguments = [
-        "gradients".to_owned(),
-        format!("--config={}", config.display()),
-        format!("--out={}", out.display()),
-    ];
-    Process::start("gradients", own(&arguments)?, &folder)?.finish(options.patience(LIMIT))?;
-    let found = read_json(&out)?;
-    let difference = found["relative_difference"].as_f64().unwrap_or(f64::NAN);
-    teller.demand(difference <= GRADIENT, || {
-        format!("{name}: gradients differ from the CPU's by {difference:.1e}, relative")
-    });
-    teller.figure(format!("{name}_gradient"), found);
-    Ok(())
-}
-
-/// The median loss of the last steps.
-fn final_loss(records: &[StepRecord]) -> f64 {
-    let losses = records.iter().rev().take(FINAL_STEPS);
-    median(
-        losses
-            .map(|record| record.loss.unwrap_or(f64::NAN))
-            .collect(),
-    )
-}
-
 /// The largest relative difference of two runs' losses at a clock, each over all groups' samples.
-fn curves(a: &[StepRecord], b: &[StepRecord]) -> anyhow::Result<f64> {
+fn apart(a: &[StepRecord], b: &[StepRecord]) -> anyhow::Result<f64> {
     let at = |records: &[StepRecord], clock: u64| {
         let (mut sum, mut samples) = (0.0, 0);
         for record in records.iter().filter(|record| record.clock == clock) {

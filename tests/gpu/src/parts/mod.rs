@@ -3,6 +3,7 @@
 mod agreement;
 mod bandwidth;
 mod collectives;
+mod curves;
 mod faults;
 pub(crate) mod gradients;
 mod steps;
@@ -49,7 +50,9 @@ impl Which {
     pub(crate) fn about(self) -> &'static str {
         match self {
             Self::Collectives => "groups of 1, 2 and 4 ranks reduce to the CPU's sums",
-            Self::Agreement => "gradients and losses are the CPU's; two groups are one",
+            Self::Agreement => {
+                "gradients and losses are as near to f64 as the CPU's; two groups are one"
+            }
             Self::Faults => "a group goes on when ranks are killed or stopped",
             Self::Steps => "step time beside the plain loop and PyTorch's DDP",
             Self::Bandwidth => "exchanges from the device to servers and back",
@@ -62,7 +65,7 @@ impl Which {
             Self::Collectives => 60,
             Self::Agreement => 120,
             Self::Faults => 200,
-            Self::Steps => 180,
+            Self::Steps => 200,
             Self::Bandwidth => 75,
         })
     }

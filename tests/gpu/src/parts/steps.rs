@@ -1,199 +1,215 @@
-//! Step time: the plain loop, Tradewind with one group of one rank, and PyTorch's DDP, in turns.
+//! Step time: the plain loop, PyTorch's DDP, and Tradewind with one group of one rank, in turns, in f32 and in bf16. All
+//! read batches ahead by as many readers into page-locked memory, and nobody waits for their copies.
 
-use std::fs;
-use std::process::Command;
+mod measure;
+
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::Context;
-use serde_json::{Value, json};
+use serde_json::json;
 use tradewind_client::stopwatch::Stopwatch;
-use tradewind_common::record::StepRecord;
 
 use super::median;
-use crate::cluster::{Cluster, Ranks};
 use crate::options::{Keys, On, Options};
-use crate::process::{Process, own, read_json};
 use crate::report::Teller;
+use measure::{Measured, plain_loop, pytorch, training};
 
-/// Another round is begun while not more has passed; and at least one, at most [`ROUNDS_MAX`].
-const BEGIN: Duration = Duration::from_secs(90);
-
-const ROUNDS_MAX: usize = 3;
+const ROUNDS_MAX: u32 = 3;
 
 const LIMIT: Duration = Duration::from_secs(75);
 
-/// Where the exchange is shorter than the step, overlap 1 is to reach this part of the plain loop.
-const GOAL: f64 = 0.97;
+/// Another round is begun where it will have ended after this part of the time.
+const FILLED: f64 = 0.9;
 
-/// `train.overlap` and `exchange.up`.
-const VARIANTS: [(&str, u32, &str); 4] = [
-    ("overlap_0_f32", 0, "none"),
-    ("overlap_1_f32", 1, "none"),
-    ("overlap_0_bf16", 0, "bf16"),
-    ("overlap_1_bf16", 1, "bf16"),
-];
+/// Readers of batches, and batches that they read ahead.
+const READERS: u32 = 4;
+const BATCHES_AHEAD: u32 = 8;
 
-struct Sizes {
+/// A step at overlap 1 may take so many times as long as DDP's: noise of a few steps, and nothing besides.
+const TO_DDP: f64 = 1.02;
+
+/// Part of the time in which a device may have nothing to do, at overlap 1.
+const IDLE: f64 = 0.03;
+
+/// How to compute, and for how long.
+pub(super) struct Plan {
+    /// The value of `compute.precision`.
+    precision: &'static str,
+    /// The value of `exchange.up` and `exchange.down`.
+    wire: &'static str,
     pixels: u32,
     batch: u64,
+    classes: u32,
     warmup: usize,
     steps: usize,
+    /// Values of `train.overlap`.
+    overlaps: &'static [u32],
+    /// A step at overlap 1 may take so many times as long as the plain loop's.
+    to_plain: f64,
 }
 
-pub(super) fn run(options: &Options, teller: &Teller) -> anyhow::Result<()> {
-    let sizes = Sizes {
-        pixels: options.size(224, 16),
-        batch: options.size(256, 4),
-        warmup: options.size(10, 2),
-        steps: options.size(30, 4),
-    };
-    let keys = Keys::common(options, "check")
-        .resnet(options, sizes.pixels, options.size(1000, 10))
-        .with("cluster.servers", options.size(4, 1))
-        .with("train.batch", sizes.batch)
-        .with(
-            "train.samples",
-            sizes.batch * (sizes.warmup + sizes.steps + 1) as u64,
-        )
-        .with("optimizer.momentum", 0.9)
-        .with("exchange.bucket_bytes", 4 << 20);
-    teller.figure("batch", sizes.batch);
-    teller.figure("pixels", sizes.pixels);
+impl Plan {
+    fn all(options: &Options) -> [Self; 2] {
+        let f32 = Self {
+            precision: "f32",
+            wire: "none",
+            // With 16 pixels the last maps have one cell, of which oneDNN's gradient in bf16 is not always a number.
+            pixels: options.size(224, 32),
+            batch: options.size(256, 4),
+            classes: options.size(1000, 10),
+            warmup: options.size(5, 2),
+            steps: options.size(15, 4),
+            overlaps: &[0, 1],
+            to_plain: 1.03,
+        };
+        // Shorter steps: more of them, and what does not shrink is a larger part.
+        let bf16 = Self {
+            precision: "bf16",
+            wire: "bf16",
+            warmup: options.size(10, 2),
+            steps: options.size(30, 4),
+            overlaps: &[1],
+            to_plain: 1.05,
+            ..f32
+        };
+        [f32, bf16]
+    }
 
+    fn keys(&self, options: &Options) -> Keys {
+        let samples = self.batch * (self.warmup + self.steps + 1) as u64;
+        Keys::common(options, "check")
+            .resnet(options, self.pixels, self.classes)
+            .with("compute.precision", format!("{:?}", self.precision))
+            .with("cluster.servers", options.size(4, 1))
+            .with("train.batch", self.batch)
+            .with("train.samples", samples)
+            // One, since few chunks are held at a time, fewer than have so many batches by default.
+            .with("train.chunk_samples", samples)
+            .with("optimizer.momentum", 0.9)
+            .with("exchange.bucket_bytes", 4 << 20)
+            .with("exchange.up", format!("{:?}", self.wire))
+            .with("exchange.down", format!("{:?}", self.wire))
+            .with("loader.readers", READERS)
+            .with("loader.batches_ahead", BATCHES_AHEAD)
+            .with("loader.bytes_ahead", 2u64 << 30)
+    }
+}
+
+/// What was measured in each round, by name.
+type Rounds = BTreeMap<String, Vec<Measured>>;
+
+pub(super) fn run(options: &Options, teller: &Teller) -> anyhow::Result<()> {
+    let plans = Plan::all(options);
+    teller.figure("batch", plans[0].batch);
+    teller.figure("pixels", plans[0].pixels);
     let watch = Stopwatch::start();
-    let (mut plain, mut ddp) = (Vec::new(), Vec::new());
-    let mut tradewind: Vec<Vec<Measured>> = VARIANTS.iter().map(|_| Vec::new()).collect();
-    let rounds = options.size(ROUNDS_MAX, 1);
+    let mut rounds = Rounds::new();
     let mut without_ddp = None;
-    for round in 0..rounds {
-        if round > 0 && watch.elapsed() > BEGIN {
+    for round in 1..=options.size(ROUNDS_MAX, 1) {
+        for plan in &plans {
+            let mut add = |name: &str, measured: Measured| {
+                let name = format!("{}_{name}", plan.precision);
+                rounds.entry(name).or_default().push(measured);
+            };
+            let keys = plan.keys(options);
+            add("plain", plain_loop(options, &keys, plan)?);
+            match pytorch(options, plan) {
+                Ok((measured, about)) => {
+                    add("pytorch_ddp", measured);
+                    teller.figure("pytorch", about);
+                }
+                Err(why) => without_ddp = Some(format!("{why:#}")),
+            }
+            for overlap in plan.overlaps {
+                let name = format!("overlap_{overlap}");
+                let keys = keys.clone().with("train.overlap", overlap);
+                add(&name, training(options, &name, &keys, plan)?);
+            }
+            // After each precision, so that what there is outlives the part.
+            tell(teller, plan, &rounds);
+        }
+        teller.figure("rounds", round);
+        if !another_fits(round, watch.elapsed(), options.limit) {
             break;
         }
-        plain.push(plain_loop(options, &keys, &sizes)?);
-        teller.figure("plain_samples_per_second", median(plain.clone()));
-        match pytorch(options, &sizes) {
-            Ok((rate, version)) => {
-                teller.figure("torch", version);
-                ddp.push(rate);
-            }
-            Err(why) => without_ddp = Some(format!("{why:#}")),
-        }
-        for ((name, overlap, up), measured) in VARIANTS.into_iter().zip(&mut tradewind) {
-            let keys = keys.clone().with("train.overlap", overlap);
-            let keys = keys.with("exchange.up", format!("{up:?}"));
-            measured.push(training(options, name, &keys, &sizes)?);
-        }
-        teller.figure("rounds", round + 1);
     }
-
-    let plain = median(plain);
-    for ((name, overlap, _), measured) in VARIANTS.into_iter().zip(&tradewind) {
-        let of = |value: fn(&Measured) -> f64| median(measured.iter().map(value).collect());
-        let (rate, exchange) = (of(|m| m.rate), of(|m| m.exchange));
-        let (ratio, step) = (rate / plain, sizes.batch as f64 / plain);
-        teller.figure(
-            name,
-            json!({
-                "samples_per_second": rate,
-                "ratio_to_plain": ratio,
-                "exchange_seconds": exchange,
-                "exposed_seconds": of(|m| m.exposed),
-                "exchange_shorter_than_step": exchange < step,
-            }),
-        );
-        let judged = options.device == On::Cuda && overlap == 1 && exchange < step;
-        teller.demand(!judged || ratio >= GOAL, || {
-            format!("{name}: {ratio:.3} of the plain loop, and the goal is {GOAL}")
+    // On a CPU everything shares the cores.
+    for plan in plans.iter().filter(|_| options.device == On::Cuda) {
+        let found = medians(plan, &rounds, "overlap_1").unwrap_or_default();
+        faults(plan, &found)
+            .into_iter()
+            .for_each(|fault| teller.fault(fault));
+    }
+    if let Some(why) = without_ddp {
+        teller.demand(options.device == On::Cpu, || {
+            format!("PyTorch's DDP was not measured: {why}")
         });
-    }
-    match (ddp.is_empty(), without_ddp) {
-        (false, _) => {
-            let rate = median(ddp);
-            teller.figure(
-                "pytorch_ddp",
-                json!({
-                    "samples_per_second": rate,
-                    "ratio_to_plain": rate / plain,
-                }),
-            );
-        }
-        (true, why) => {
-            let why = why.unwrap_or_default();
-            teller.demand(options.device == On::Cpu, || {
-                format!("PyTorch's DDP was not measured: {why}")
-            });
-            teller.figure("pytorch_ddp", json!({ "not_measured": why }));
-        }
+        teller.figure("pytorch", json!({ "not_measured": why }));
     }
     Ok(())
 }
 
-/// Samples per second.
-fn plain_loop(options: &Options, keys: &Keys, sizes: &Sizes) -> anyhow::Result<f64> {
-    let folder = options.folder("plain")?;
-    let (config, out) = (folder.join("config.toml"), folder.join("found.json"));
-    fs::write(&config, keys.config()?.resolved())?;
-    let arguments = [
-        "plain".to_owned(),
-        format!("--config={}", config.display()),
-        format!("--warmup={}", sizes.warmup),
-        format!("--steps={}", sizes.steps),
-        format!("--out={}", out.display()),
+/// Medians over the rounds, with what follows from them.
+fn medians(plan: &Plan, rounds: &Rounds, name: &str) -> Option<Measured> {
+    let of = |name: &str| {
+        let rounds = rounds.get(&format!("{}_{name}", plan.precision))?;
+        let keys = rounds.first()?.keys();
+        let median = |key: &String| median(rounds.iter().map(|round| round[key]).collect());
+        Some(
+            keys.map(|key| (key.clone(), median(key)))
+                .collect::<Measured>(),
+        )
+    };
+    let mut found = of(name)?;
+    let step = found["step_seconds"];
+    let mut add = |key: &str, value: f64| found.insert(key.to_owned(), value);
+    add("samples_per_second", plan.batch as f64 / step);
+    let plain = of("plain")?;
+    add("step_to_plain", step / plain["step_seconds"]);
+    // The step of a device that never waits takes all of its time.
+    add("idle_fraction", 1.0 - plain["resident_step_seconds"] / step);
+    if let Some(ddp) = of("pytorch_ddp") {
+        add("step_to_ddp", step / ddp["step_seconds"]);
+    }
+    Some(found)
+}
+
+fn tell(teller: &Teller, plan: &Plan, rounds: &Rounds) {
+    for name in ["plain", "pytorch_ddp", "overlap_0", "overlap_1"] {
+        if let Some(found) = medians(plan, rounds, name) {
+            teller.figure(format!("{}_{name}", plan.precision), json!(found));
+        }
+    }
+}
+
+/// Whether another round will end in time, if it takes as long as those before.
+fn another_fits(rounds: u32, took: Duration, limit_seconds: Option<u64>) -> bool {
+    let next = took.as_secs_f64() * f64::from(rounds + 1) / f64::from(rounds);
+    limit_seconds.is_none_or(|limit| next <= FILLED * limit as f64)
+}
+
+/// What is wrong with overlap 1, beside the others, where its exchange is shorter than a step.
+fn faults(plan: &Plan, found: &Measured) -> Vec<String> {
+    let value = |figure: &str| found.get(figure).copied();
+    if value("exchange_seconds") > value("step_seconds") {
+        return Vec::new();
+    }
+    let limits = [
+        ("step_to_plain", plan.to_plain),
+        ("step_to_ddp", TO_DDP),
+        ("idle_fraction", IDLE),
+        ("skipped_steps", 0.0),
     ];
-    Process::start("plain", own(&arguments)?, &folder)?.finish(options.patience(LIMIT))?;
-    rate(&read_json(&out)?)
+    let found = limits.map(|(figure, most)| (figure, value(figure), most));
+    let faults = found.into_iter().filter_map(|(figure, found, most)| {
+        let found = found.filter(|found| *found > most)?;
+        let precision = plan.precision;
+        Some(format!(
+            "{precision}, overlap 1: {figure} is {found:.3}, and may be {most}"
+        ))
+    });
+    faults.collect()
 }
 
-/// Samples per second, and PyTorch's version.
-fn pytorch(options: &Options, sizes: &Sizes) -> anyhow::Result<(f64, Value)> {
-    let python = options.python.as_ref().context("no --python was given")?;
-    let folder = options.folder("ddp")?;
-    let out = folder.join("found.json");
-    let mut command = Command::new(python);
-    command
-        .arg(&options.ddp)
-        .arg(format!("--device={}", options.size("cuda", "cpu")))
-        .arg(format!("--pixels={}", sizes.pixels))
-        .arg(format!("--batch={}", sizes.batch))
-        .arg(format!("--warmup={}", sizes.warmup))
-        .arg(format!("--steps={}", sizes.steps))
-        .arg(format!("--out={}", out.display()));
-    Process::start("ddp", command, &folder)?.finish(options.patience(LIMIT))?;
-    let found = read_json(&out)?;
-    Ok((rate(&found)?, found["torch"].clone()))
-}
-
-fn rate(found: &Value) -> anyhow::Result<f64> {
-    found["samples_per_second"]
-        .as_f64()
-        .context("no samples_per_second in the result")
-}
-
-struct Measured {
-    /// Samples per second.
-    rate: f64,
-    /// Seconds of an exchange, waiting included.
-    exchange: f64,
-    /// Seconds of it in which the rank stood still.
-    exposed: f64,
-}
-
-fn training(options: &Options, name: &str, keys: &Keys, sizes: &Sizes) -> anyhow::Result<Measured> {
-    let cluster = Cluster::start(options, name, keys, Ranks::Workers)?;
-    let records = cluster
-        .finish(options.patience(LIMIT))
-        .context(name.to_owned())?;
-    anyhow::ensure!(
-        records.len() > sizes.warmup + 1,
-        "{name}: {} steps were recorded, too few to tell",
-        records.len()
-    );
-    let timed = &records[sizes.warmup..];
-    let seconds = timed[timed.len() - 1].wall - timed[0].wall;
-    let of = |value: fn(&StepRecord) -> f64| median(timed.iter().map(value).collect());
-    Ok(Measured {
-        rate: (timed.len() - 1) as f64 * sizes.batch as f64 / seconds,
-        exchange: of(|record| record.exchange_seconds + record.wait_seconds),
-        exposed: of(|record| record.exposed_seconds),
-    })
-}
+#[cfg(test)]
+mod tests;

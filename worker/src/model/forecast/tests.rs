@@ -1,3 +1,5 @@
+use tch::Kind;
+
 use super::*;
 use crate::data::{Asked, fixture};
 
