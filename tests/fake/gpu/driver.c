@@ -27,6 +27,7 @@ static pthread_cond_t change = PTHREAD_COND_INITIALIZER;
 static struct fake_call *calls;
 static size_t calls_count;
 static struct context contexts[GPUS_MAX];
+static unsigned context_flags[GPUS_MAX];
 static struct stream defaults[GPUS_MAX];
 static struct stream *streams;
 static int streams_count;
@@ -84,6 +85,13 @@ int has_context(int device) {
   int has = device >= 0 && device < GPUS_MAX && contexts[device].thread != 0;
   unlock();
   return has;
+}
+
+int sleeps_in_waits(int device) {
+  lock();
+  int sleeps = (context_flags[device] & CU_CTX_SCHED_BLOCKING_SYNC) != 0;
+  unlock();
+  return sleeps;
 }
 
 struct stream *stream_of(void *handle) {
@@ -209,7 +217,13 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *activ
 
 CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
   NOTE_DEVICE(device);
-  return device < gpus() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+  if (device >= gpus()) {
+    return CUDA_ERROR_INVALID_DEVICE;
+  }
+  lock();
+  context_flags[device] = flags;
+  unlock();
+  return CUDA_SUCCESS;
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {

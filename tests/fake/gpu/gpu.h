@@ -46,6 +46,7 @@ struct stream {
 
 struct event {
   int device, number;
+  unsigned flags;
   struct work *at;
 };
 
@@ -60,6 +61,10 @@ void note(const char *function, int about, int stream, int event);
 void use_device(const char *function, int device);
 #define USE(device) use_device(__func__, device)
 int has_context(int device);
+/* Whether threads sleep that wait for a stream of a device, or for all of it, as its context's flags say. */
+int sleeps_in_waits(int device);
+/* Noted as a call of its own, by a thread that has to wait and does not sleep. */
+#define SPINS "a wait that spins"
 
 /* One lock for all state. Whoever has changed what others wait for says so, with the lock. */
 void lock(void);

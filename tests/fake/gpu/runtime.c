@@ -37,6 +37,19 @@ static void wait_for_stream(void *handle) {
   unlock();
 }
 
+/* The caller waits for work on a device, and sleeps or not. */
+static void wait_for(struct work *work, int device, int sleeps) {
+  lock();
+  int done = is_done(work);
+  unlock();
+  if (!done && !sleeps) {
+    note(SPINS, device, -1, -1);
+  }
+  lock();
+  wait_for_work(work);
+  unlock();
+}
+
 /* Devices. Those that only tell make no context. */
 
 cudaError_t cudaGetDeviceCount(int *count) {
@@ -124,13 +137,14 @@ cudaError_t cudaDeviceSynchronize(void) {
   NOTE_DEVICE(current_device);
   USE(current_device);
   lock();
-  wait_for_work(stream_of(NULL)->last);
+  struct work *all = stream_of(NULL)->last;
   for (struct stream *stream = all_streams(); stream != NULL; stream = stream->next) {
     if (stream->device == current_device) {
-      wait_for_work(stream->last);
+      all = after(all, stream->last);
     }
   }
   unlock();
+  wait_for(all, current_device, sleeps_in_waits(current_device));
   return cudaSuccess;
 }
 
@@ -291,7 +305,11 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   NOTE_STREAM(stream);
-  wait_for_stream(stream);
+  lock();
+  struct stream *waited = stream_of(stream);
+  struct work *last = waited->last;
+  unlock();
+  wait_for(last, waited->device, sleeps_in_waits(waited->device));
   return cudaSuccess;
 }
 
@@ -304,7 +322,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags) {
   USE(current_device);
   struct event *made = calloc(1, sizeof *made);
   lock();
-  *made = (struct event){current_device, ++count, NULL};
+  *made = (struct event){current_device, ++count, flags, NULL};
   unlock();
   note_event(__func__, made);
   *out = (cudaEvent_t)made;
@@ -361,8 +379,10 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
   struct event *event = (struct event *)handle;
   note_event(__func__, event);
   lock();
-  wait_for_work(event->at);
+  struct work *at = event->at;
   unlock();
+  /* Here the event's own flags decide, and not those of the context. */
+  wait_for(at, event->device, (event->flags & cudaEventBlockingSync) != 0);
   return cudaSuccess;
 }
 

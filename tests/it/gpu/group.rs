@@ -222,13 +222,46 @@ fn a_group_that_never_forms_can_be_broken() {
     );
 }
 
+/// A rank waits through most of a step, and others may need the core.
+#[test]
+fn threads_that_wait_for_a_gpu_sleep() {
+    let test = "gpu::group::threads_that_wait_for_a_gpu_sleep";
+    over_nccl(test, |gpus, nccl| {
+        ranks(|rank, device, store| {
+            let mut group = met(rank, store);
+            group.add_nccl(nccl, rank as usize, LONG).unwrap();
+            group.all_reduce_sum(&mut [0.0]).unwrap();
+            if rank == 1 {
+                wait_for("the other rank to wait", || {
+                    let calls = gpus.calls();
+                    let begins = |call: &Call| call.function == "ncclAllReduce" && call.device == 0;
+                    let begun = calls.iter().rposition(begins)?;
+                    let waits = |call: &Call| {
+                        let waits = ["cudaEventQuery", "cudaEventSynchronize"];
+                        call.thread == calls[begun].thread && waits.contains(&&*call.function)
+                    };
+                    calls[begun..].iter().any(waits).then_some(())
+                });
+            }
+            let mut values = Tensor::from_slice(&[1f32]).to_device(device);
+            group.all_reduce_sum_tensor(&mut values).unwrap();
+            Event::now(device).unwrap().wait().unwrap();
+        });
+        let calls = gpus.calls();
+        let spins = calls
+            .iter()
+            .find(|call| call.function == "a wait that spins");
+        assert_eq!(spins, None);
+    });
+}
+
 /// What waits for a collective of which a peer has no part ends when the group is broken, with anything in
 /// the tensor: whoever asks then is told.
 #[test]
 fn a_collective_that_is_broken_off_ends_and_is_told() {
     over_nccl(
         "gpu::group::a_collective_that_is_broken_off_ends_and_is_told",
-        |gpus, nccl| {
+        |_, nccl| {
             ranks(|rank, device, store| {
                 let mut group = met(rank, store);
                 group.add_nccl(nccl, rank as usize, LONG).unwrap();
@@ -245,10 +278,6 @@ fn a_collective_that_is_broken_off_ends_and_is_told() {
                 let breaker = group.breaker().unwrap();
                 thread::scope(|scope| {
                     let waits = scope.spawn(move || event.wait().unwrap());
-                    wait_for("the wait", || {
-                        let waits = |call: &Call| call.function == "cudaEventSynchronize";
-                        gpus.calls().iter().any(waits).then_some(())
-                    });
                     breaker.break_group();
                     waits.join().unwrap();
                 });
