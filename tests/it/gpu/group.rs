@@ -150,9 +150,9 @@ fn nccl_may_take_longer_than_the_lease() {
     over_nccl(
         "gpu::group::nccl_may_take_longer_than_the_lease",
         |gpus, nccl| {
-            const LEASE: Duration = Duration::from_secs(2);
+            const LEASE: Duration = Duration::from_secs(4);
             // It is asked once a millisecond.
-            gpus.nccl_forms_after(3000);
+            gpus.nccl_forms_after(5000);
             ranks(|rank, device, store| {
                 let meet = Rendezvous {
                     timeout: LEASE,
