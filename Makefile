@@ -270,7 +270,7 @@ gpu-check: setup nccl
 	@if nvidia-smi -L >/dev/null 2>&1 && $(PYTHON) -c 'import sys, torch; sys.exit(not torch.__version__.startswith("2.11."))' 2>/dev/null; then \
 	  GPU_CHECK_OUT=$(GPU_CHECK).json PYTHON=$(PYTHON) $(GPU_CHECK)/run.sh; \
 	else \
-	  echo "not run: here is no GPU that nvidia-smi shows, or no $(PYTHON) with torch 2.11; elsewhere: tar -xf $(notdir $(GPU_CHECK)).tar && gpu-check/run.sh"; \
+	  echo "not run: here is no GPU that nvidia-smi shows, or no $(PYTHON) with torch 2.11; elsewhere: tar -xf $(notdir $(GPU_CHECK)).tar.gz && gpu-check/run.sh"; \
 	fi
 
 API := RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps

@@ -34,5 +34,5 @@ esac
 lib=$("$python" -c 'import os, torch; print(os.path.join(os.path.dirname(torch.__file__), "lib"))')
 export LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export TRADEWIND_NCCL="$here/bin/libtradewind_nccl.so"
-exec "$here/bin/tradewind-gpu-check" --data "$here/data" --ddp "$here/ddp.py" --python "$python" \
+exec "$here/bin/tradewind-gpu-check" --data "$here/data" --configs "$here/configs" --ddp "$here/ddp.py" --python "$python" \
   --out "${GPU_CHECK_OUT:-$here/gpu-check.json}" --work "${GPU_CHECK_WORK:-$here/work}" "$@"

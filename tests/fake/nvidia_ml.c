@@ -58,6 +58,20 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, int **device) {
   return NOT_FOUND;
 }
 
+struct pci {
+  char legacy[16];
+  unsigned domain, bus, device, id, subsystem;
+  char bus_id[32];
+};
+
+int nvmlDeviceGetPciInfo_v3(int *device, struct pci *pci) {
+  memset(pci, 0, sizeof *pci);
+  snprintf(pci->legacy, sizeof pci->legacy, "0000:%02X:00.0", 7 + number(device));
+  pci->bus = 7 + number(device);
+  snprintf(pci->bus_id, sizeof pci->bus_id, "0000%s", pci->legacy);
+  return OK;
+}
+
 int nvmlDeviceGetName(int *device, char *text, unsigned length) {
   snprintf(text, length, "NVIDIA A100-SXM4-40GB");
   return OK;

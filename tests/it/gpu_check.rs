@@ -14,6 +14,8 @@ fn check(arguments: &[&str]) -> (Output, Value) {
 fn with_data(data: &str, arguments: &[&str]) -> (Output, Value) {
     let output = Command::new(programs().join("tradewind-gpu-check"))
         .args(["--data", data])
+        .arg("--configs")
+        .arg(root().join("deploy/configs"))
         .args(arguments)
         .env("CUDA_VISIBLE_DEVICES", "")
         .output()
@@ -38,7 +40,14 @@ fn every_part_passes_on_the_cpu() {
         .collect();
     assert_eq!(
         names,
-        ["collectives", "agreement", "faults", "steps", "bandwidth"]
+        [
+            "collectives",
+            "agreement",
+            "faults",
+            "steps",
+            "bandwidth",
+            "run"
+        ]
     );
     for (part, figure) in [
         (0, "/4_ranks/all_reduce_seconds"),
@@ -54,6 +63,8 @@ fn every_part_passes_on_the_cpu() {
         (3, "/bf16_overlap_1/idle_fraction"),
         (4, "/device_1_mb/step_gb_per_second"),
         (4, "/main_memory_1_mb/exchange_gb_per_second"),
+        (5, "/f32/samples_per_second"),
+        (5, "/bf16/held_out_error_percent"),
     ] {
         let found = parts[part]["figures"].pointer(figure);
         let found = found.and_then(Value::as_f64);

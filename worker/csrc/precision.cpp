@@ -61,14 +61,13 @@ void tradewind_autocast_leave(tradewind_autocast* raw) {
   }));
 }
 
-char* tradewind_arithmetic(int tf32, int deterministic) {
+char* tradewind_arithmetic(int tf32, int deterministic, int autotune) {
   return tradewind::guard([&] {
     auto& context = at::globalContext();
     // These keep libtorch's two ways of saying it in agreement; the newer way alone does not.
     context.setAllowTF32CuBLAS(tf32 != 0);
     context.setAllowTF32CuDNN(tf32 != 0);
-    // A trial run may choose another algorithm each time.
-    context.setBenchmarkCuDNN(false);
+    context.setBenchmarkCuDNN(autotune != 0);
     context.setDeterministicCuDNN(deterministic != 0);
     context.setDeterministicAlgorithms(deterministic != 0, /*warn_only=*/false);
     if (deterministic != 0) {

@@ -21,7 +21,7 @@ void tradewind_autocast_leave(tradewind_autocast* before);
 // For the whole process: whether f32 products on a GPU may round their factors to TF32, and
 // whether an operation whose bits do not repeat is an error. Before the first product on a
 // GPU: cuBLAS reads its part when it begins. Memory may be there already.
-char* tradewind_arithmetic(int tf32, int deterministic);
+char* tradewind_arithmetic(int tf32, int deterministic, int autotune);
 
 // libtorch's version, such as 2.11.0; it is never freed.
 const char* tradewind_libtorch(void);

@@ -42,8 +42,8 @@ pub fn enter(member: &mut Member, mut membership: Membership) -> anyhow::Result<
         membership.feed(start)?,
         &*member.task,
         ahead(&member.config.loader),
-        member.device,
-    );
+        (member.device, &member.config.compute),
+    )?;
     let worker = Worker {
         member,
         group,

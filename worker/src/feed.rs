@@ -6,10 +6,12 @@ use tch::Device;
 use tradewind_client::feed::{Feed as Samples, Lease};
 use tradewind_client::ranks::Ranks;
 use tradewind_common::Clock;
-use tradewind_config::Loader;
+use tradewind_config::{Compute, Loader};
 use tradewind_data::{Ahead, Staging};
 
+use crate::c10d::C10dError;
 use crate::data::ahead::BatchesAhead;
+use crate::data::on_device::OnDevice;
 use crate::data::{Batch, Copied, Dataset, Split};
 use crate::model::Task;
 use crate::train_error::TrainError;
@@ -27,20 +29,30 @@ pub fn ahead(loader: &Loader) -> Ahead {
 pub struct Feed {
     samples: Samples,
     batches: BatchesAhead,
+    device: OnDevice,
     dataset: Arc<dyn Dataset>,
     /// Begun with the first set.
     staging: Option<Staging>,
 }
 
 impl Feed {
-    /// Batches of these samples of a task's training split, on their way to `device`.
-    pub fn new(samples: Samples, task: &dyn Task, ahead: Ahead, device: Device) -> Self {
-        Self {
+    /// Batches of these samples of a task's training split, brought to what `compute` computes on.
+    ///
+    /// # Errors
+    /// A device that has no stream for copies.
+    pub fn new(
+        samples: Samples,
+        task: &dyn Task,
+        ahead: Ahead,
+        (device, compute): (Device, &Compute),
+    ) -> Result<Self, C10dError> {
+        Ok(Self {
             samples,
             batches: BatchesAhead::new(task.dataset(), Split::Train, ahead, device),
+            device: OnDevice::new(device, compute.channels_last)?,
             dataset: task.dataset(),
             staging: None,
-        }
+        })
     }
 
     /// What this process has copied to its node's own disk so far.
@@ -48,15 +60,31 @@ impl Feed {
         self.dataset.copied()
     }
 
-    /// The next batch; the ones after it are being prepared when it is handed out.
+    /// The next batch, on the device; the ones after it are being prepared when it is handed out.
     pub fn next(&mut self, ranks: &dyn Ranks, lease: Lease<'_>) -> Result<Batch, TrainError> {
-        while self.batches.room() > 0 && (self.batches.is_empty() || self.samples.may_ask(ranks)) {
+        let none = |feed: &Self| feed.batches.is_empty() && feed.device.is_empty();
+        while self.batches.room() > 0 && (none(self) || self.samples.may_ask(ranks)) {
             let samples = self.samples.next(ranks, lease)?;
             self.batches.request(samples, self.samples.epoch())?;
             self.stage(ranks);
         }
         self.samples.handed_out();
-        Ok(self.batches.next().expect("asked for above")?)
+        if let Some(begun) = self.device.take() {
+            return begun;
+        }
+        let batch = self.batches.next().expect("asked for above")?;
+        Ok(self.device.bring(batch)?)
+    }
+
+    /// Begins to copy the batch after the one that was handed out, if it is ready: to be called while the device
+    /// has work.
+    pub fn copy_next(&mut self) {
+        if self.device.has_room()
+            && self.batches.is_ready()
+            && let Some(batch) = self.batches.next()
+        {
+            self.device.begin(batch);
+        }
     }
 
     /// Has the files of sets copied that the group takes samples of.
@@ -75,7 +103,9 @@ impl Feed {
     pub fn go_on_at(&mut self, clock: Clock) {
         for _ in 0..self.samples.go_on_at(clock) {
             // Prepared for nothing; whether it could be read does not matter.
-            let _ = self.batches.next();
+            if self.device.take().is_none() {
+                let _ = self.batches.next();
+            }
         }
     }
 

@@ -17,14 +17,18 @@ use crate::c10d::{C10dError, check, made};
 
 pub use scaler::LossScaler;
 
-/// Sets how this process computes: TF32 for f32 products on a GPU, and whether an operation whose
-/// bits do not repeat is an error. Before the first product on the device: cuBLAS reads its part
+/// Sets how this process computes: TF32 for f32 products on a GPU, whether an operation whose
+/// bits do not repeat is an error, and whether convolutions are tried. Before the first product on the device: cuBLAS reads its part
 /// when it begins. Memory may be there already.
 pub fn set_up(compute: &Compute, device: Device) -> Result<(), C10dError> {
     let tf32 = compute.tf32 && device.is_cuda();
     // SAFETY: plain numbers; libtorch's settings are read when operations begin.
     check("setting the precision", unsafe {
-        ffi::tradewind_arithmetic(tf32.into(), compute.deterministic.into())
+        ffi::tradewind_arithmetic(
+            tf32.into(),
+            compute.deterministic.into(),
+            compute.autotune.into(),
+        )
     })
 }
 

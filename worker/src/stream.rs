@@ -77,6 +77,12 @@ impl Stream {
         }
     }
 
+    /// Does `work` at once with this stream as the current one, on a GPU: what it enqueues there is beside the
+    /// computation.
+    pub fn with<T>(&self, work: impl FnOnce() -> T) -> Result<T, C10dError> {
+        self.entered(work)
+    }
+
     /// What is enqueued from now on comes after `event`.
     pub fn after(&self, event: Event) -> Result<(), C10dError> {
         self.enqueue(move || event.block())

@@ -96,6 +96,8 @@ impl Worker<'_> {
         // Batches are equal: the feed drops what fills none.
         let samples = batch.samples.len() as u32 * self.group.size();
         self.exchanging.begin_backward(samples, seen)?;
+        // While the device computes, and before anybody waits for it.
+        self.feed.copy_next();
         let exposed = within(Range::Backward, || self.backward(&loss))?;
         let mut compute = watch.lap().saturating_sub(exposed);
         let pace = Pace::new(Duration::from_secs_f64(self.member.config.step_seconds));
@@ -134,8 +136,7 @@ impl Worker<'_> {
     fn batch(&mut self) -> Result<Batch, TrainError> {
         let membership = &mut self.membership;
         let mut lease = |finished, held| membership.lease_chunk(finished, held);
-        let batch = self.feed.next(&*self.group, &mut lease)?;
-        Ok(batch.to(self.member.device)?)
+        self.feed.next(&*self.group, &mut lease)
     }
 
     /// In as few bits as is configured; itself f32.

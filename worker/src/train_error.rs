@@ -19,6 +19,9 @@ pub enum TrainError {
     /// The batch cannot be read, or not brought to the device.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// A batch could not be put into the device's order of work.
+    #[error(transparent)]
+    Copy(C10dError),
     /// The group broke.
     #[error(transparent)]
     Group(#[from] GroupError),

@@ -36,6 +36,8 @@ fn of_train(error: &TrainError) -> Verdict {
         TrainError::Data(error) => of_data(error),
         TrainError::Diverged(_) => Verdict::Diverged,
         TrainError::Precision(_) => Verdict::GivenUp,
+        // The device may be back for the next process.
+        TrainError::Copy(_) => Verdict::Failed,
         TrainError::Host(error) => of_host(error),
         TrainError::LeaseLost(_) => Verdict::Again,
     }

@@ -17,6 +17,10 @@ pub struct Compute {
     pub tf32: bool,
     /// Whether only algorithms are used whose bits repeat.
     pub deterministic: bool,
+    /// Whether the algorithm of a convolution on a GPU is chosen by trial.
+    pub autotune: bool,
+    /// Whether maps are stored with their channels last.
+    pub channels_last: bool,
 }
 
 /// What ranks compute on.
@@ -116,11 +120,23 @@ pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> 
             "needs a GPU; on the CPU take \"bf16\"".into(),
         );
     }
+    let (deterministic, autotune) = (
+        values.flag("compute.deterministic"),
+        values.flag("compute.autotune"),
+    );
+    if deterministic && autotune {
+        wrong(
+            "compute.autotune",
+            "may choose another algorithm each time, and compute.deterministic forbids that".into(),
+        );
+    }
     Compute {
         device: device.unwrap_or(DeviceChoice::Auto),
         precision,
         tf32: values.flag("compute.tf32"),
-        deterministic: values.flag("compute.deterministic"),
+        deterministic,
+        autotune,
+        channels_last: values.flag("compute.channels_last"),
     }
 }
 

@@ -4,6 +4,7 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml, cuda_driver_version_major, cuda_driver_version_minor};
 use serde::Serialize;
 
+use super::places::{Place, place};
 use super::system::System;
 
 /// The driver, and what it drives.
@@ -31,6 +32,7 @@ pub(super) struct Gpu {
     pub(super) mig: Option<bool>,
     /// `CUDA_VISIBLE_DEVICES` leaves it visible.
     pub(super) visible: bool,
+    pub(super) place: Place,
 }
 
 impl Driver {
@@ -72,7 +74,7 @@ fn ask(system: &System) -> Result<Driver, NvmlError> {
     let cuda = nvml.sys_cuda_driver_version()?;
     let mut gpus = Vec::new();
     for index in 0..nvml.device_count()? {
-        gpus.push(gpu(&nvml.device_by_index(index)?)?);
+        gpus.push(gpu(system, &nvml.device_by_index(index)?)?);
     }
     if let Some(list) = system.variable("CUDA_VISIBLE_DEVICES") {
         hide(list, &mut gpus);
@@ -89,7 +91,8 @@ fn ask(system: &System) -> Result<Driver, NvmlError> {
     })
 }
 
-fn gpu(device: &Device<'_>) -> Result<Gpu, NvmlError> {
+fn gpu(system: &System, device: &Device<'_>) -> Result<Gpu, NvmlError> {
+    let pci = device.pci_info().ok();
     let memory = device.memory_info()?;
     Ok(Gpu {
         name: device.name()?,
@@ -102,6 +105,7 @@ fn gpu(device: &Device<'_>) -> Result<Gpu, NvmlError> {
             .map(|ecc| ecc.currently_enabled),
         mig: device.mig_mode().ok().map(|mig| mig.current == 1),
         visible: true,
+        place: pci.map_or_else(Place::default, |pci| place(system, &pci.bus_id)),
     })
 }
 
@@ -137,6 +141,7 @@ mod tests {
             ecc: None,
             mig: None,
             visible: true,
+            place: Place::default(),
         };
         let check = |list: &str, want: [bool; 3]| {
             let mut gpus = [gpu(0), gpu(1), gpu(2)];

@@ -9,6 +9,7 @@ mod libtorch;
 mod loader;
 mod nccl;
 mod network;
+mod places;
 mod system;
 mod text;
 mod verdict;

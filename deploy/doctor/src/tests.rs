@@ -133,6 +133,13 @@ impl Fake {
         self
     }
 
+    fn link(self, to: &str, at: &str) -> Self {
+        let at = self.path(at);
+        fs::create_dir_all(at.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(self.path(to), at).unwrap();
+        self
+    }
+
     fn variable(mut self, name: &str, value: &str) -> Self {
         self.environment.insert(name.into(), value.into());
         self
@@ -168,6 +175,17 @@ fn a_node_is_told_line_by_line() {
             "InfiniBand\n",
         )
         .with("sys/module/nvidia_peermem/refcnt", "1\n")
+        .with("sys/devices/pci0000:00/0000:07:00.0/numa_node", "0\n")
+        .with("sys/devices/system/node/node0/cpulist", "0-15\n")
+        .link(
+            "sys/devices/pci0000:00/0000:07:00.0",
+            "sys/bus/pci/devices/0000:07:00.0",
+        )
+        .with("sys/devices/pci0000:00/0000:09:00.0/numa_node", "0\n")
+        .link(
+            "sys/devices/pci0000:00/0000:09:00.0",
+            "sys/class/net/hsn0/device",
+        )
         .variable("CUDA_VISIBLE_DEVICES", "1");
     let node = fake.node();
     let report = DoctorReport {
@@ -179,6 +197,7 @@ fn a_node_is_told_line_by_line() {
     let want = "\
 driver        580.65.06, CUDA up to 13.0
 GPU 0         NVIDIA A100-SXM4-40GB, 12.00 GiB of 40.00 GiB used, GPU-00000000-1111-2222-3333-444444444444, ECC on, MIG off, hidden
+              NUMA node 0, cores 0-15; nearest network hsn0, by the host bridge
 GPU 1         NVIDIA A100-SXM4-40GB, 12.00 GiB of 40.00 GiB used, GPU-00000001-1111-2222-3333-444444444444
 libtorch      2.11.0+cu130 in ROOT/venv/torch/lib
               with CUDA's libraries

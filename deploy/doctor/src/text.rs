@@ -6,6 +6,7 @@ use super::host::Host;
 use super::libtorch::Libtorch;
 use super::nccl::Nccl;
 use super::network::Network;
+use super::places::Place;
 use super::verdict::NeededFor;
 use super::{DoctorReport, Node};
 use indicatif::HumanBytes;
@@ -53,6 +54,9 @@ pub(super) fn all(report: &DoctorReport) -> String {
                 mode("MIG", gpu.mig),
             ),
         );
+        if let Some(place) = placed(&gpu.place) {
+            row("", place);
+        }
     }
     libtorch_rows(libtorch, &mut row);
     nccl_rows(nccl, &mut row);
@@ -66,6 +70,23 @@ pub(super) fn all(report: &DoctorReport) -> String {
     verdict(report, &mut text);
     text.truncate(text.trim_end().len());
     text
+}
+
+/// Where a GPU is; `None` where nothing is known.
+fn placed(place: &Place) -> Option<String> {
+    let node = place.numa_node.map(|node| match &place.cores {
+        Some(cores) => format!("NUMA node {node}, cores {cores}"),
+        None => format!("NUMA node {node}"),
+    });
+    let cards = place.between.map(|between| {
+        format!(
+            "nearest network {}, {}",
+            place.cards.join(" "),
+            between.words()
+        )
+    });
+    let known: Vec<String> = node.into_iter().chain(cards).collect();
+    (!known.is_empty()).then(|| known.join("; "))
 }
 
 fn libtorch_rows(libtorch: &Libtorch, row: &mut dyn FnMut(&str, String)) {

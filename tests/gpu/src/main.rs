@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
 use serde_json::Map;
 use tradewind_client::stopwatch::Stopwatch;
@@ -178,9 +179,13 @@ fn check_in(options: &Options, chosen: &Chosen, gpu: Option<String>) -> anyhow::
 fn work_folder(options: &mut Options) -> anyhow::Result<Option<tempfile::TempDir>> {
     let absolute = |path: &PathBuf| std::path::absolute(path);
     options.data = absolute(&options.data)?;
+    options.configs = absolute(&options.configs)?;
     options.ddp = absolute(&options.ddp)?;
     if let Some(work) = &options.work {
-        options.work = Some(absolute(work)?);
+        let work = absolute(work)?;
+        std::fs::create_dir_all(&work)
+            .with_context(|| format!("cannot make {}", work.display()))?;
+        options.work = Some(work);
         return Ok(None);
     }
     let folder = tempfile::tempdir()?;

@@ -8,6 +8,10 @@ use anyhow::Context;
 use clap::ValueEnum;
 use tradewind_config::Config;
 
+/// Readers of batches, where images are many, and batches that they read ahead.
+pub(crate) const READERS: u32 = 4;
+pub(crate) const BATCHES_AHEAD: u32 = 8;
+
 /// What is computed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum On {
@@ -38,6 +42,9 @@ pub(crate) struct Options {
     /// Folder of the climate data: A1B_north_america.nc and E1_north_america.nc.
     #[arg(long, value_name = "DIR", default_value = "data")]
     pub(crate) data: PathBuf,
+    /// Folder of the shipped configurations: resnet50.toml.
+    #[arg(long, value_name = "DIR", default_value = "configs")]
+    pub(crate) configs: PathBuf,
     /// Folder for configurations and logs; a temporary one if not given, which is deleted where all parts pass.
     #[arg(long, value_name = "DIR")]
     pub(crate) work: Option<PathBuf>,
@@ -66,6 +73,7 @@ impl Options {
         let mut arguments = vec![
             format!("--device={device}"),
             path("data", &self.data),
+            path("configs", &self.configs),
             path("ddp", &self.ddp),
         ];
         arguments.extend(self.work.iter().map(|work| path("work", work)));
@@ -168,11 +176,25 @@ impl Keys {
             .with("data.classes", classes)
     }
 
+    /// So many readers of batches that no step waits for images, and room for what they read ahead.
+    #[must_use]
+    pub(crate) fn reading_ahead(self) -> Self {
+        self.with("loader.readers", READERS)
+            .with("loader.batches_ahead", BATCHES_AHEAD)
+            .with("loader.bytes_ahead", 2u64 << 30)
+    }
+
     /// The same bits again, in f32 as it is.
     #[must_use]
     pub(crate) fn exact(self) -> Self {
         self.with("compute.tf32", false)
             .with("compute.deterministic", true)
+    }
+
+    /// As arguments of `tradewind run`.
+    pub(crate) fn settings(&self) -> impl Iterator<Item = String> {
+        let keys = self.0.iter();
+        keys.map(|(key, value)| format!("--set={key}={value}"))
     }
 
     /// As a configuration file has it.

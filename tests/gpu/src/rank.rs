@@ -61,6 +61,8 @@ pub(crate) fn exact(device: &str) -> Compute {
         precision: Precision::F32,
         tf32: false,
         deterministic: true,
+        autotune: false,
+        channels_last: false,
     }
 }
 

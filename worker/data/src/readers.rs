@@ -110,6 +110,12 @@ impl<T: Send + 'static, A: Send + 'static> Readers<T, A> {
         self.pending == 0
     }
 
+    /// Whether [`next`](Self::next) would not wait.
+    pub fn is_ready(&self) -> bool {
+        let state = self.shared.lock();
+        self.pending == 0 || state.done.contains_key(&state.taken)
+    }
+
     /// Asks for one batch; returns at once.
     ///
     /// # Errors

@@ -146,6 +146,25 @@ fn refuse(config: &Config) -> anyhow::Result<()> {
         "scripts cannot have compute.precision: leave it out of the run's file, and compute in torch.autocast, or \
          give the model parameters in bf16"
     );
+    let compute = &config.compute;
+    let of_tensors = [
+        (
+            "compute.autotune",
+            compute.autotune,
+            "torch.backends.cudnn.benchmark",
+        ),
+        (
+            "compute.channels_last",
+            compute.channels_last,
+            "memory_format",
+        ),
+    ];
+    for (key, is_set, instead) in of_tensors {
+        anyhow::ensure!(
+            !is_set,
+            "scripts cannot have {key}: leave it out of the run's file, and set {instead} in the script"
+        );
+    }
     Ok(())
 }
 

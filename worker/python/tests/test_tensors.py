@@ -182,6 +182,7 @@ class Tensors(RunCase):
 
     def test_precision_is_the_scripts(self) -> None:
         self.refused("train", "compute in torch.autocast", {**PLAIN, "compute.precision": "bf16"})
+        self.refused("train", "set memory_format in the script", {**PLAIN, "compute.channels_last": True})
 
     def test_a_gpu_that_is_not_there_is_named(self) -> None:
         words = 'compute.device = "cuda" asks for GPU 0, and torch.cuda sees 0'

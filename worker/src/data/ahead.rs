@@ -53,6 +53,11 @@ impl BatchesAhead {
         self.readers.is_empty()
     }
 
+    /// Whether [`next`](Self::next) would not wait.
+    pub fn is_ready(&self) -> bool {
+        self.readers.is_ready()
+    }
+
     /// Asks for one batch of an epoch, for which there is [`room`](Self::room); returns at once.
     ///
     /// # Errors

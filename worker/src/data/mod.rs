@@ -9,6 +9,7 @@ pub mod digits;
 pub mod hdf5;
 pub mod idx;
 pub mod netcdf;
+pub mod on_device;
 mod reading;
 pub mod series;
 mod stored;
@@ -161,6 +162,26 @@ impl Batch {
     /// A device without room.
     pub fn to(self, device: Device) -> Result<Self, DataError> {
         self.each(|tensor| tensor.f_to_device_(device, tensor.f_kind()?, true, false))
+    }
+
+    /// The same with the channels of maps, `[samples, channels, y, x]`, beside each other in memory: no shape
+    /// changes.
+    ///
+    /// # Errors
+    /// A device without room.
+    pub fn channels_last(self) -> Result<Self, DataError> {
+        self.each(|tensor| match tensor.dim() {
+            4 => tensor
+                .f_permute([0, 2, 3, 1])?
+                .f_contiguous()?
+                .f_permute([0, 3, 1, 2]),
+            _ => Ok(tensor.shallow_clone()),
+        })
+    }
+
+    /// The tensors.
+    pub(crate) fn tensors(&self) -> impl Iterator<Item = &Tensor> {
+        self.columns.iter().map(|column| &column.values)
     }
 
     fn each(

@@ -163,6 +163,8 @@ mod tests {
             precision,
             tf32: false,
             deterministic: false,
+            autotune: false,
+            channels_last: false,
         };
         let seen = Seen::None {
             why: "no NVIDIA driver".into(),

@@ -4,6 +4,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use tch::{Device, Kind};
 use tradewind_client::parts::{Lent, Parts};
 use tradewind_process::supervise_thread;
 
@@ -24,6 +25,20 @@ pub(super) struct Gift {
 pub(super) struct Landing {
     pub(super) values: PageLocked,
     pub(super) flag: PageLocked,
+}
+
+impl Landing {
+    /// One for a rank's part of each bucket, of so many values.
+    pub(super) fn each(
+        lengths: &[usize],
+        form: Kind,
+        device: Device,
+    ) -> Result<Vec<Self>, C10dError> {
+        let values = PageLocked::each(lengths, form, device)?;
+        let flags = PageLocked::each(&vec![1; lengths.len()], Kind::Float, device)?;
+        let both = values.into_iter().zip(flags);
+        Ok(both.map(|(values, flag)| Self { values, flag }).collect())
+    }
 }
 
 impl Lent for Landing {

@@ -8,7 +8,7 @@ use tradewind_common::compress::SUM_MAX;
 
 use super::giver::Landing;
 use crate::c10d::C10dError;
-use crate::stream::{Event, PageLocked, Stream, check_and_scale, copy, copy_each, in_use, torch};
+use crate::stream::{Event, Stream, check_and_scale, copy, copy_each, in_use, torch};
 
 /// One bucket, of which a rank pushes what its own blocks have.
 pub(super) struct Outgoing {
@@ -34,13 +34,13 @@ struct Feedback {
 }
 
 impl Outgoing {
-    /// `flag` is one f32 on `device`.
+    /// `flag` is one f32 on `device`; `landings` hold bf16 if so asked, else f32.
     pub(super) fn new(
         own: &[Range<usize>],
         flag: Tensor,
         device: Device,
         bf16: bool,
-        turns: usize,
+        landings: Vec<Landing>,
     ) -> Result<Self, C10dError> {
         let length: usize = own.iter().map(Range::len).sum();
         let room = |kind| {
@@ -68,20 +68,13 @@ impl Outgoing {
                 encoded: room(Kind::BFloat16)?,
             })
         };
-        let form = if bf16 { Kind::BFloat16 } else { Kind::Float };
-        let landing = |_| {
-            Ok::<_, C10dError>(Arc::new(Landing {
-                values: PageLocked::new(length, form, device)?,
-                flag: PageLocked::new(1, Kind::Float, device)?,
-            }))
-        };
         Ok(Self {
             device,
             own: own.to_vec(),
             packed,
             feedback: bf16.then(feedback).transpose()?,
             flag,
-            landings: (0..turns).map(landing).collect::<Result<_, _>>()?,
+            landings: landings.into_iter().map(Arc::new).collect(),
         })
     }
 
@@ -212,7 +205,10 @@ mod tests {
     fn check(own: &[Range<usize>], length: usize) {
         let device = Device::Cpu;
         let (flag, factor) = (Tensor::from_slice(&[0f32]), Tensor::from_slice(&[0.5f32]));
-        let mut outgoing = Outgoing::new(own, flag.shallow_clone(), device, true, 1).expect("room");
+        let landings = Landing::each(&[own.iter().map(Range::len).sum()], Kind::BFloat16, device);
+        let landings = landings.unwrap();
+        let mut outgoing =
+            Outgoing::new(own, flag.shallow_clone(), device, true, landings).expect("room");
         let out = Stream::new(device).unwrap();
         let mut residual = vec![0.0; own.iter().map(Range::len).sum()];
         for round in 0..4 {

@@ -5,6 +5,7 @@
 //! computation waits for it only before gradients are overwritten, in the order of streams. So
 //! between two steps the host waits for the end of backward and a copy of a few bytes.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tch::{Device, Kind, Tensor};
@@ -68,8 +69,21 @@ impl Staged {
         let place = |at: usize| report.f_narrow(0, at as i64, 1).map_err(torch("a flag"));
         let turns = leaves.turns;
         let bf16 = up == Compression::Bf16;
-        let outgoing = |at: usize| Outgoing::new(plan.own(at), place(at)?, device, bf16, turns);
-        let outgoing = (0..buckets).map(outgoing);
+        let form = if bf16 { Kind::BFloat16 } else { Kind::Float };
+        let lengths = |at| plan.own(at).iter().map(Range::len).sum();
+        let lengths: Vec<usize> = (0..buckets).map(lengths).collect();
+        // By bucket, for each turn.
+        let mut landings: Vec<Vec<Landing>> = lengths.iter().map(|_| Vec::new()).collect();
+        for _ in 0..turns {
+            let turn = Landing::each(&lengths, form, device)?;
+            landings
+                .iter_mut()
+                .zip(turn)
+                .for_each(|(all, one)| all.push(one));
+        }
+        let outgoing = landings.into_iter().enumerate();
+        let outgoing = outgoing
+            .map(|(at, landings)| Outgoing::new(plan.own(at), place(at)?, device, bf16, landings));
         let stage = Arc::new(Mutex::new(Stage {
             out: Stream::new(device)?,
             buckets: outgoing.collect::<Result<_, _>>()?,

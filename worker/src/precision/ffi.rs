@@ -17,6 +17,10 @@ unsafe extern "C" {
         out: *mut *mut Autocast,
     ) -> *mut c_char;
     pub(super) fn tradewind_autocast_leave(before: *mut Autocast);
-    pub(super) fn tradewind_arithmetic(tf32: c_int, deterministic: c_int) -> *mut c_char;
+    pub(super) fn tradewind_arithmetic(
+        tf32: c_int,
+        deterministic: c_int,
+        autotune: c_int,
+    ) -> *mut c_char;
     pub(super) fn tradewind_libtorch() -> *const c_char;
 }

@@ -88,6 +88,8 @@ fn operations_whose_bits_do_not_repeat_are_refused() {
         precision: Precision::F32,
         tf32: true,
         deterministic,
+        autotune: false,
+        channels_last: false,
     };
     // Its backward adds in any order.
     let pooled = || {

@@ -45,6 +45,32 @@ impl PageLocked {
         })
     }
 
+    /// Room for several vectors in one piece, each at a multiple of 256 bytes. Page-locked memory is had in
+    /// powers of two of bytes, so that of many small pieces much is lost.
+    pub fn each(lengths: &[usize], kind: Kind, device: Device) -> Result<Vec<Self>, C10dError> {
+        const APART: usize = 128;
+        let mut end = 0;
+        let mut starts = Vec::with_capacity(lengths.len());
+        for length in lengths {
+            starts.push(end);
+            end = (end + length).next_multiple_of(APART);
+        }
+        let all = Self::new(end, kind, device)?.tensor;
+        let places = starts.into_iter().zip(lengths);
+        places
+            .map(|(start, length)| {
+                let tensor = all.f_narrow(0, start as i64, *length as i64);
+                let tensor = tensor.map_err(super::torch("making a vector"))?;
+                Ok(Self {
+                    address: tensor.data_ptr(),
+                    tensor,
+                    length: *length,
+                    kind,
+                })
+            })
+            .collect()
+    }
+
     /// What a copy from the device writes, or one to the device reads. Exclusive, so that nobody
     /// reads a slice of it when the copy is ordered.
     pub fn tensor(&mut self) -> &Tensor {
@@ -129,4 +155,33 @@ fn locked(length: usize, kind: Kind) -> Result<Tensor, C10dError> {
     })?;
     // SAFETY: the C side has made this handle for us.
     Ok(unsafe { Tensor::from_ptr(tensor.cast()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectors_of_one_piece_are_apart_and_aligned() {
+        for kind in [Kind::Float, Kind::BFloat16] {
+            let lengths = [3, 0, 500, 128];
+            let mut each = PageLocked::each(&lengths, kind, Device::Cpu).unwrap();
+            assert!(each.iter().map(|part| part.length).eq(lengths));
+            for (number, part) in each.iter_mut().enumerate() {
+                let _ = part.tensor().shallow_clone().fill_(number as f64);
+            }
+            for (number, part) in each.iter().enumerate() {
+                let values = Vec::<f32>::try_from(part.tensor.to_kind(Kind::Float)).unwrap();
+                assert!(
+                    values.iter().all(|value| *value == number as f32),
+                    "{number}"
+                );
+                if part.length == 0 {
+                    continue;
+                }
+                let from_first = part.address as usize - each[0].address as usize;
+                assert!(from_first.is_multiple_of(256), "{number} at {from_first}");
+            }
+        }
+    }
 }

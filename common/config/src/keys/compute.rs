@@ -36,6 +36,18 @@ precision = "bf16"
                 "`true`: products of f32 numbers on a GPU may round their factors to TF32, which is faster and less precise. On a CPU it has no effect.",
             ),
             key(
+                "compute.autotune",
+                Bool,
+                Some("false"),
+                "`true`: at the first batch of each shape cuDNN tries the algorithms of a convolution on the GPU and takes the fastest. On a CPU it has no effect; a script of your own sets `torch.backends.cudnn.benchmark`.",
+            ),
+            key(
+                "compute.channels_last",
+                Bool,
+                Some("false"),
+                "`true`: batches of maps are stored with the channels of a cell beside each other (NHWC), which convolutions in bf16 and fp16 on GPUs are made for. Shapes do not change; a script of your own does it by `memory_format`.",
+            ),
+            key(
                 "compute.deterministic",
                 Bool,
                 Some("false"),

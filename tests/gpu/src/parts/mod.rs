@@ -6,6 +6,7 @@ mod collectives;
 mod curves;
 mod faults;
 pub(crate) mod gradients;
+mod run;
 mod steps;
 
 use std::time::Duration;
@@ -26,15 +27,18 @@ pub(crate) enum Which {
     Steps,
     /// [`bandwidth`].
     Bandwidth,
+    /// [`run`].
+    Run,
 }
 
 impl Which {
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Collectives,
         Self::Agreement,
         Self::Faults,
         Self::Steps,
         Self::Bandwidth,
+        Self::Run,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -44,6 +48,7 @@ impl Which {
             Self::Faults => "faults",
             Self::Steps => "steps",
             Self::Bandwidth => "bandwidth",
+            Self::Run => "run",
         }
     }
 
@@ -56,6 +61,7 @@ impl Which {
             Self::Faults => "a group goes on when ranks are killed or stopped",
             Self::Steps => "step time beside the plain loop and PyTorch's DDP",
             Self::Bandwidth => "exchanges from the device to servers and back",
+            Self::Run => "tradewind run with the shipped ResNet-50, in f32 and bf16",
         }
     }
 
@@ -67,6 +73,7 @@ impl Which {
             Self::Faults => 200,
             Self::Steps => 200,
             Self::Bandwidth => 75,
+            Self::Run => 100,
         })
     }
 
@@ -77,6 +84,7 @@ impl Which {
             Self::Faults => faults::run(options, teller),
             Self::Steps => steps::run(options, teller),
             Self::Bandwidth => bandwidth::run(options, teller),
+            Self::Run => run::run(options, teller),
         }
     }
 }

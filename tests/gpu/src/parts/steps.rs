@@ -21,10 +21,6 @@ const LIMIT: Duration = Duration::from_secs(75);
 /// Another round is begun where it will have ended after this part of the time.
 const FILLED: f64 = 0.9;
 
-/// Readers of batches, and batches that they read ahead.
-const READERS: u32 = 4;
-const BATCHES_AHEAD: u32 = 8;
-
 /// A step at overlap 1 may take so many times as long as DDP's: noise of a few steps, and nothing besides.
 const TO_DDP: f64 = 1.02;
 
@@ -89,9 +85,7 @@ impl Plan {
             .with("exchange.bucket_bytes", 4 << 20)
             .with("exchange.up", format!("{:?}", self.wire))
             .with("exchange.down", format!("{:?}", self.wire))
-            .with("loader.readers", READERS)
-            .with("loader.batches_ahead", BATCHES_AHEAD)
-            .with("loader.bytes_ahead", 2u64 << 30)
+            .reading_ahead()
     }
 }
 

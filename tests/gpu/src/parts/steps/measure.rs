@@ -8,9 +8,9 @@ use anyhow::Context;
 use serde_json::{Value, json};
 use tradewind_common::record::StepRecord;
 
-use super::{BATCHES_AHEAD, LIMIT, Plan, READERS};
+use super::{LIMIT, Plan};
 use crate::cluster::{Cluster, Ranks};
-use crate::options::{Keys, Options};
+use crate::options::{BATCHES_AHEAD, Keys, Options, READERS};
 use crate::parts::median;
 use crate::process::{Process, own, read_json};
 
@@ -43,7 +43,8 @@ pub(super) fn plain_loop(options: &Options, keys: &Keys, plan: &Plan) -> anyhow:
         format!("--config={}", config.display()),
         format!("--warmup={}", plan.warmup),
         format!("--steps={}", plan.steps),
-        format!("--resident={}", plan.steps),
+        // Nothing disturbs them: fewer tell as much.
+        format!("--resident={}", plan.steps.div_ceil(2)),
         format!("--out={}", out.display()),
     ];
     Process::start("plain", own(&arguments)?, &folder)?.finish(options.patience(LIMIT))?;
