@@ -1,6 +1,6 @@
 use tch::{Device, Kind, Tensor};
 use tradewind_common::layout::{Layout, TensorKind, TensorSpec};
-use tradewind_config::{Compute, DeviceChoice, Precision};
+use tradewind_tests::cluster::training;
 use tradewind_worker::device;
 use tradewind_worker::flat::Flat;
 
@@ -8,13 +8,10 @@ use super::played::{Call, played};
 
 /// The device of the rank that is `local_rank` on its node.
 pub fn device_of(local_rank: u32) -> Device {
-    let compute = Compute {
-        device: DeviceChoice::Auto,
-        precision: Precision::F32,
-        tf32: false,
-        deterministic: false,
-    };
-    device::open(&compute, local_rank).unwrap()
+    let text = "run.name = \"played\"\ntrain.samples = 1\noptimizer.learning_rate = 1.0";
+    // The default is a GPU where there is one.
+    let config = training::configured(text, &[]);
+    device::open(&config.compute, local_rank).unwrap()
 }
 
 /// A few parameters on a GPU.
