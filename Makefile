@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .PHONY: demo demo-cosmoflow demo-hep demo-deepcam demo-climate-boxes data-cosmology data-hep check-hep data-climate check-climate test python python-test \
   python-examples python-torches python-torch-oldest python-torch-newest python-types python-bench wheel wheel-test example \
   chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint proto nccl nccl-check \
-  cuda gpu-check docs clean help
+  cuda gpu-test gpu-check docs clean help
 
 DEPS  := .deps
 VENV  := $(DEPS)/venv
@@ -51,6 +51,7 @@ help:
 	@printf 'make experiments  compare settings on MNIST and the climate forecaster: many hours (experiments-quick: small ones)\n'
 	@printf 'make nccl   build what groups on GPUs need beside libtorch; needs no GPU\n'
 	@printf 'make cuda   the same, and fetch NVIDIA'"'"'s libraries: for machines with GPUs\n'
+	@printf 'make gpu-test  test the path to GPUs where there is none, over ones that are played in main memory\n'
 	@printf 'make gpu-check  bundle what checks a GPU machine, and run it where there is a GPU\n'
 	@printf 'make setup  only fetch libtorch, cmake, grpcio and the data into .deps/\n'
 	@printf 'make mnist  fetch the handwritten digits that experiments train on (deploy/configs/mnist.toml)\n'
@@ -308,6 +309,10 @@ $(NCCL): worker/csrc/nccl.cpp worker/csrc/tradewind_nccl.h worker/csrc/guard.h d
 
 nccl-check: nccl
 	@deploy/nccl/check.sh $(TORCH_LIB)
+
+# The path to GPUs, over ones that are played in main memory: make test leaves out what needs the NCCL half.
+gpu-test: setup nccl
+	cargo test --workspace --test it -- gpu::
 
 # What libtorch_cuda.so needs and a machine with a GPU may lack, beside the wheel of torch.
 cuda: $(CUDA) nccl

@@ -10,6 +10,8 @@ mod cost;
 mod equality;
 /// Servers, ranks, ways and disks that fail.
 mod faults;
+/// The path to GPUs, over ones that are played in main memory.
+mod gpu;
 /// The check of GPU machines, on the CPU.
 mod gpu_check;
 /// Steps between exchanges.

@@ -43,6 +43,9 @@ class Replica:
         self._device = self.parameters[0][1].device
         if self._device != rank.device:
             raise TradewindError(f"the model is on {self._device}: move it with model.to(rank.device), {rank.device}")
+        if self._device.type == "cuda":
+            # Streams leave a thread on the GPU that it was on: the first one, on which that makes a context.
+            torch.cuda.set_device(self._device)
         if self._native.scatter and self._device.type != "cpu":
             raise TradewindError('exchange.reduce = "scatter" is for the CPU: leave it out of the run\'s file')
         self._frozen = frozen(model)
