@@ -63,7 +63,7 @@ impl Feed {
     /// The next batch, on the device; the ones after it are being prepared when it is handed out.
     pub fn next(&mut self, ranks: &dyn Ranks, lease: Lease<'_>) -> Result<Batch, TrainError> {
         let none = |feed: &Self| feed.batches.is_empty() && feed.device.is_empty();
-        while self.batches.room() > 0 && (none(self) || self.samples.may_ask(ranks)) {
+        while self.room() > 0 && (none(self) || self.samples.may_ask(ranks)) {
             let samples = self.samples.next(ranks, lease)?;
             self.batches.request(samples, self.samples.epoch())?;
             self.stage(ranks);
@@ -74,6 +74,13 @@ impl Feed {
         }
         let batch = self.batches.next().expect("asked for above")?;
         Ok(self.device.bring(batch)?)
+    }
+
+    /// How many more batches may be asked for now: the same on all ranks of the group, which lease together what
+    /// they ask for. One that is on its way to the device counts as before, since that depends on how fast a
+    /// rank's own was read.
+    fn room(&self) -> usize {
+        self.batches.room() - usize::from(!self.device.is_empty())
     }
 
     /// Begins to copy the batch after the one that was handed out, if it is ready: to be called while the device
