@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use tch::{Kind, Tensor};
 use tokio::runtime::Builder;
@@ -21,8 +22,13 @@ use super::played::{Call, Gpus, played};
 
 const STEPS: usize = 6;
 
-/// Every sample is the same.
-struct Ones;
+const LATE: Duration = Duration::from_millis(10);
+
+/// Every sample is the same. They come late to one of two ranks: at which step a rank asks for data, which the ranks
+/// lease together, must not depend on how fast it reads.
+struct Ones {
+    late: bool,
+}
 
 impl Dataset for Ones {
     fn fields(&self) -> Vec<Field> {
@@ -34,6 +40,9 @@ impl Dataset for Ones {
     }
 
     fn batch(&self, asked: Asked<'_>) -> Result<Batch, DataError> {
+        if self.late {
+            thread::sleep(LATE);
+        }
         let input = Tensor::from_slice(&[1f32; 64]).repeat([asked.samples.len() as i64, 1]);
         Ok(Batch::of(asked.samples).with("input", input))
     }
@@ -43,16 +52,18 @@ impl Dataset for Ones {
 struct Product<F> {
     weights: [Tensor; 2],
     steps: AtomicUsize,
+    late: bool,
     /// Told of the number of each step.
     told: F,
 }
 
 impl<F: Fn(usize)> Product<F> {
-    fn new(told: F) -> Self {
+    fn new(late: bool, told: F) -> Self {
         let weights = || Tensor::from_slice(&[1f32; 64]).set_requires_grad(true);
         Self {
             weights: [weights(), weights()],
             steps: AtomicUsize::new(0),
+            late,
             told,
         }
     }
@@ -69,7 +80,7 @@ impl<F: Fn(usize) + Send + 'static> Training for Product<F> {
     }
 
     fn dataset(&self) -> Arc<dyn Dataset> {
-        Arc::new(Ones)
+        Arc::new(Ones { late: self.late })
     }
 
     fn loss(&self, batch: &Batch) -> Tensor {
@@ -116,7 +127,7 @@ fn train(gpus: &[u32], settings: &[&str], told: impl Fn(usize) + Clone + Send + 
                         told(step);
                     }
                 };
-                let mut member = member(entry, Product::new(told), runtime.handle());
+                let mut member = member(entry, Product::new(rank == 1, told), runtime.handle());
                 let end = live(&mut member).unwrap_or_else(|error| panic!("{error}"));
                 assert_eq!(end, End::Applied);
             });
