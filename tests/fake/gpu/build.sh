@@ -33,7 +33,7 @@ for library in $needed; do
   case $library in
     libcuda.so.1) version='' pattern='^cu' played=(driver.c) with=() ;;
     libnccl.so.2) version='' pattern='^nccl' played=(nccl.c) with=("$new/libcuda.so.1") ;;
-    libcudart.so.13) version=$library pattern='' played=(runtime.c) with=("$new/libcuda.so.1") ;;
+    libcudart.so.13) version=$library pattern='' played=(runtime.c memory.c kernels.c) with=("$new/libcuda.so.1") ;;
     libnvshmem_host.so.3) version=NVSHMEM pattern='' played=() with=() ;;
     *) version=$library pattern='' played=() with=() ;;
   esac

@@ -1,5 +1,5 @@
 /* GPUs played in main memory, so that the path of calls to them is tested where there is none: what
- * driver.c, runtime.c and nccl.c share. They stand in for libcuda.so.1, libcudart.so.13 and
+ * driver.c, runtime.c with memory.c and kernels.c, and nccl.c share. They stand in for libcuda.so.1, libcudart.so.13 and
  * libnccl.so.2, and the driver holds what all of them know.
  *
  * There are FAKE_GPUS devices, 2 if it is not set. Their memory is main memory. Of kernels only the
@@ -82,6 +82,11 @@ struct stream *all_streams(void);
 int is_done(struct work *work);
 struct work *after(struct work *one, struct work *other);
 void wait_for_work(struct work *work);
+
+/* A call of the runtime's on a stream. */
+void note_stream(const char *function, void *handle);
+#define NOTE_STREAM(handle) note_stream(__func__, handle)
+void wait_for_stream(void *handle);
 
 /* Where code is missing that a test needs, it is named, and the process ends. */
 _Noreturn void not_played(const char *function);

@@ -1,4 +1,4 @@
-/* libcudart.so.13, played; see gpu.h. */
+/* libcudart.so.13, played, but for memory (memory.c) and kernels (kernels.c); see gpu.h. */
 
 #define _GNU_SOURCE
 #include "gpu.h"
@@ -6,7 +6,6 @@
 #include <cuda_runtime_api.h>
 
 #include <dlfcn.h>
-#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,16 +21,15 @@ static cudaError_t result(cudaError_t error) {
   return error;
 }
 
-static void note_stream(const char *function, void *handle) {
+void note_stream(const char *function, void *handle) {
   lock();
   struct stream *stream = stream_of(handle);
   unlock();
   use_device(function, stream->device);
   note(function, stream->device, stream->number, -1);
 }
-#define NOTE_STREAM(handle) note_stream(__func__, handle)
 
-static void wait_for_stream(void *handle) {
+void wait_for_stream(void *handle) {
   lock();
   wait_for_work(stream_of(handle)->last);
   unlock();
@@ -165,103 +163,6 @@ const char *cudaGetErrorString(cudaError_t error) {
 }
 
 const char *cudaGetErrorName(cudaError_t error) { return cudaGetErrorString(error); }
-
-/* Memory. */
-
-struct memory {
-  char *at;
-  size_t bytes;
-  enum cudaMemoryType type;
-  int device;
-  struct memory *next;
-};
-static struct memory *memories;
-
-static cudaError_t take(
-    const char *function, void **out, size_t bytes, enum cudaMemoryType type) {
-  use_device(function, current_device);
-  struct memory *made = calloc(1, sizeof *made);
-  lock();
-  *made = (struct memory){memalign(ALIGNMENT, bytes), bytes, type, current_device, memories};
-  memories = made;
-  unlock();
-  /* What no kernel writes is 0, and so finite. */
-  memset(made->at, 0, bytes);
-  *out = made->at;
-  return cudaSuccess;
-}
-
-static void give(void *memory) {
-  lock();
-  for (struct memory **at = &memories; *at != NULL; at = &(*at)->next) {
-    if ((*at)->at == memory) {
-      struct memory *gone = *at;
-      *at = gone->next;
-      free(gone->at);
-      free(gone);
-      break;
-    }
-  }
-  unlock();
-}
-
-cudaError_t cudaMalloc(void **memory, size_t bytes) {
-  NOTE_DEVICE(current_device);
-  return take(__func__, memory, bytes, cudaMemoryTypeDevice);
-}
-
-cudaError_t cudaFree(void *memory) {
-  NOTE_DEVICE(current_device);
-  USE(current_device);
-  give(memory);
-  return cudaSuccess;
-}
-
-cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags) {
-  NOTE_DEVICE(current_device);
-  return take(__func__, memory, bytes, cudaMemoryTypeHost);
-}
-
-cudaError_t cudaFreeHost(void *memory) {
-  NOTE();
-  give(memory);
-  return cudaSuccess;
-}
-
-cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *pointer) {
-  *attributes = (struct cudaPointerAttributes){.type = cudaMemoryTypeUnregistered, .device = -1};
-  lock();
-  for (struct memory *at = memories; at != NULL; at = at->next) {
-    if (at->at <= (char *)pointer && (char *)pointer < at->at + at->bytes) {
-      attributes->type = at->type;
-      attributes->device = at->device;
-    }
-  }
-  unlock();
-  return cudaSuccess;
-}
-
-cudaError_t cudaMemGetInfo(size_t *left, size_t *all) {
-  NOTE_DEVICE(current_device);
-  USE(current_device);
-  *left = *all = 80ull * GIB;
-  return cudaSuccess;
-}
-
-cudaError_t cudaMemcpyAsync(
-    void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
-  NOTE_STREAM(stream);
-  wait_for_stream(stream);
-  memcpy(to, from, bytes);
-  return cudaSuccess;
-}
-
-cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t stream) {
-  NOTE_STREAM(stream);
-  wait_for_stream(stream);
-  memset(at, value, bytes);
-  return cudaSuccess;
-}
 
 /* Streams and events. */
 
@@ -404,109 +305,5 @@ cudaError_t cudaGetDriverEntryPointByVersion(
   if (found != NULL) {
     *found = cudaDriverEntryPointSuccess;
   }
-  return cudaSuccess;
-}
-
-/* Kernels: nvcc's compiled code registers them, by the address of a function of the host. */
-
-struct kernel {
-  const void *function;
-  const char *name;
-};
-static struct kernel *kernels;
-static size_t kernels_count, kernels_sorted;
-
-void **__cudaRegisterFatBinary(void *binary) {
-  static void *handle;
-  return &handle;
-}
-void __cudaRegisterFatBinaryEnd(void **handle) {}
-void __cudaUnregisterFatBinary(void **handle) {}
-char __cudaInitModule(void **handle) { return 1; }
-void __cudaRegisterVar(
-    void **handle, char *host, char *device, const char *name, int ext, size_t size, int constant,
-    int global) {}
-
-void __cudaRegisterFunction(
-    void **handle, const char *function, char *device, const char *name, int threads, void *tid,
-    void *bid, void *block, void *grid, int *warp) {
-  lock();
-  if ((kernels_count & (kernels_count - 1)) == 0) {
-    size_t room = kernels_count == 0 ? 1 : 2 * kernels_count;
-    kernels = realloc(kernels, room * sizeof *kernels);
-  }
-  kernels[kernels_count++] = (struct kernel){function, name};
-  unlock();
-}
-
-static int compare(const void *one, const void *other) {
-  uintptr_t a = (uintptr_t)((const struct kernel *)one)->function;
-  uintptr_t b = (uintptr_t)((const struct kernel *)other)->function;
-  return (a > b) - (a < b);
-}
-
-static const char *kernel_name(const void *function) {
-  lock();
-  if (kernels_sorted != kernels_count) {
-    qsort(kernels, kernels_count, sizeof *kernels, compare);
-    kernels_sorted = kernels_count;
-  }
-  struct kernel wanted = {function, NULL};
-  struct kernel *found = bsearch(&wanted, kernels, kernels_count, sizeof wanted, compare);
-  unlock();
-  return found == NULL ? "a kernel that nobody has registered" : found->name;
-}
-
-static cudaError_t launch(const void *function, void **arguments, cudaStream_t stream) {
-  const char *name = kernel_name(function);
-  note_stream(name, stream);
-  wait_for_stream(stream);
-  if (strstr(name, "vectorized_elementwise_kernel") && strstr(name, "FillFunctorIfE")) {
-    int count = *(int *)arguments[0];
-    float value = *(float *)arguments[1];
-    float *values = *(float **)arguments[2];
-    for (int at = 0; at < count; ++at) {
-      values[at] = value;
-    }
-  }
-  return cudaSuccess;
-}
-
-cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *function) {
-  *kernel = (cudaKernel_t)function;
-  return cudaSuccess;
-}
-
-cudaError_t __cudaLaunchKernel(
-    cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments, size_t shared,
-    cudaStream_t stream) {
-  return launch((const void *)kernel, arguments, stream);
-}
-
-cudaError_t cudaLaunchKernel(
-    const void *function, dim3 grid, dim3 block, void **arguments, size_t shared,
-    cudaStream_t stream) {
-  return launch(function, arguments, stream);
-}
-
-static _Thread_local struct {
-  dim3 grid, block;
-  size_t shared;
-  cudaStream_t stream;
-} configuration;
-
-unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, cudaStream_t stream) {
-  configuration.grid = grid;
-  configuration.block = block;
-  configuration.shared = shared;
-  configuration.stream = stream;
-  return 0;
-}
-
-cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream) {
-  *grid = configuration.grid;
-  *block = configuration.block;
-  *shared = configuration.shared;
-  *(cudaStream_t *)stream = configuration.stream;
   return cudaSuccess;
 }

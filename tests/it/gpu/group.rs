@@ -1,11 +1,10 @@
-use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use tch::{Device, Tensor};
 use tradewind_common::ids::Rank;
 use tradewind_tests::cluster::wait_for;
-use tradewind_worker::c10d::{Breaker, C10dError, Nccl, NcclError, ProcessGroup, Store};
+use tradewind_worker::c10d::{C10dError, Nccl, NcclError, ProcessGroup, Store};
 use tradewind_worker::group::{C10d, GroupError, Rendezvous};
 use tradewind_worker::stream::Event;
 
@@ -13,7 +12,7 @@ use super::memory::{Model, device_of};
 use super::played::{Call, Gpus, played, skip};
 
 const HOST: &str = "127.0.0.1";
-const LONG: Duration = Duration::from_secs(60);
+pub const LONG: Duration = Duration::from_secs(60);
 const RANKS: u32 = 2;
 
 /// Runs `scenario` with the part of the worker that speaks NCCL, where that has been built.
@@ -30,7 +29,7 @@ pub fn over_nccl(test: &str, scenario: impl FnOnce(&Gpus, &Nccl)) {
 }
 
 /// Runs `body` as each rank, a thread on a GPU of its own, and returns what each returned.
-fn ranks<T: Send>(body: impl Fn(u32, Device, &Store) -> T + Sync) -> Vec<T> {
+pub fn ranks<T: Send>(body: impl Fn(u32, Device, &Store) -> T + Sync) -> Vec<T> {
     let served = Store::serve(HOST, LONG).unwrap();
     let port = served.port();
     let mut served = Some(served);
@@ -49,12 +48,12 @@ fn ranks<T: Send>(body: impl Fn(u32, Device, &Store) -> T + Sync) -> Vec<T> {
 }
 
 /// A group of both ranks over main memory, as it is before NCCL is added.
-fn met(rank: u32, store: &Store) -> ProcessGroup {
+pub fn met(rank: u32, store: &Store) -> ProcessGroup {
     ProcessGroup::new(store, "0", rank, RANKS, HOST, LONG).unwrap()
 }
 
 /// Where the ranks of a group meet.
-fn meeting(store: &Store) -> Rendezvous<'_> {
+pub fn meeting(store: &Store) -> Rendezvous<'_> {
     Rendezvous {
         store,
         prefix: "0",
@@ -65,7 +64,7 @@ fn meeting(store: &Store) -> Rendezvous<'_> {
 }
 
 /// The group of a model of a few values on a GPU.
-fn form(
+pub fn form(
     rank: u32,
     device: Device,
     meet: &Rendezvous<'_>,
@@ -85,7 +84,7 @@ fn summed(group: &ProcessGroup, rank: u32, device: Device) -> Result<Vec<f32>, C
 }
 
 /// Calls of NCCL about a GPU, in order.
-fn nccl_calls(calls: &[Call], device: usize) -> Vec<&str> {
+pub fn nccl_calls(calls: &[Call], device: usize) -> Vec<&str> {
     let about = calls.iter().filter(|call| call.about == Some(device));
     let names = about.map(|call| call.function.as_str());
     names.filter(|name| name.starts_with("nccl")).collect()
@@ -180,48 +179,6 @@ fn nccl_may_take_longer_than_the_lease() {
     );
 }
 
-#[test]
-fn a_group_that_never_forms_can_be_broken() {
-    over_nccl(
-        "gpu::group::a_group_that_never_forms_can_be_broken",
-        |gpus, _| {
-            gpus.nccl_never_forms();
-            let errors = ranks(|rank, device, store| {
-                let (give, given) = mpsc::channel();
-                thread::scope(|scope| {
-                    scope.spawn(move || {
-                        let breaker: Breaker = given.recv().unwrap();
-                        wait_for("the communicator to be asked", || {
-                            let asked = "ncclCommGetAsyncError";
-                            nccl_calls(&gpus.calls(), rank as usize)
-                                .contains(&asked)
-                                .then_some(())
-                        });
-                        breaker.break_group();
-                    });
-                    let meet = Rendezvous {
-                        breaks: &|breaker| give.send(breaker).unwrap(),
-                        ..meeting(store)
-                    };
-                    form(rank, device, &meet, 256).map(drop).unwrap_err()
-                })
-            });
-            for error in errors {
-                // And not because the patience with NCCL has ended.
-                let error = error.to_string();
-                let broken = ["the group was broken", "has been aborted"];
-                assert!(broken.iter().any(|told| error.contains(told)), "{error}");
-            }
-            let calls = gpus.calls();
-            for device in 0..2 {
-                let calls = nccl_calls(&calls, device);
-                assert!(calls.contains(&"ncclCommAbort"), "{calls:?}");
-                assert!(!calls.contains(&"ncclAllReduce"), "{calls:?}");
-            }
-        },
-    );
-}
-
 /// A rank waits through most of a step, and others may need the core.
 #[test]
 fn threads_that_wait_for_a_gpu_sleep() {
@@ -252,90 +209,5 @@ fn threads_that_wait_for_a_gpu_sleep() {
             .iter()
             .find(|call| call.function == "a wait that spins");
         assert_eq!(spins, None);
-    });
-}
-
-/// What waits for a collective of which a peer has no part ends when the group is broken, with anything in
-/// the tensor: whoever asks then is told.
-#[test]
-fn a_collective_that_is_broken_off_ends_and_is_told() {
-    over_nccl(
-        "gpu::group::a_collective_that_is_broken_off_ends_and_is_told",
-        |_, nccl| {
-            ranks(|rank, device, store| {
-                let mut group = met(rank, store);
-                group.add_nccl(nccl, rank as usize, LONG).unwrap();
-                if rank == 1 {
-                    // Until the other one has begun.
-                    group.all_reduce_sum(&mut [0.0]).unwrap();
-                    return;
-                }
-                let mut values = Tensor::from_slice(&[1f32]).to_device(device);
-                group.all_reduce_sum_tensor(&mut values).unwrap();
-                let event = Event::now(device).unwrap();
-                group.check().unwrap();
-                group.all_reduce_sum(&mut [0.0]).unwrap();
-                let breaker = group.breaker().unwrap();
-                thread::scope(|scope| {
-                    let waits = scope.spawn(move || event.wait().unwrap());
-                    breaker.break_group();
-                    waits.join().unwrap();
-                });
-                let told = group.check().unwrap_err().to_string();
-                assert!(told.contains("the group was broken"), "{told}");
-            });
-        },
-    );
-}
-
-/// The end of a group must not undo the last of what it did: a GPU may be behind.
-#[test]
-fn a_group_ends_when_its_collectives_have() {
-    over_nccl(
-        "gpu::group::a_group_ends_when_its_collectives_have",
-        |gpus, nccl| {
-            let sums = ranks(|rank, device, store| {
-                let mut group = met(rank, store);
-                group.add_nccl(nccl, rank as usize, LONG).unwrap();
-                if rank == 1 {
-                    wait_for("the other rank to be at its end", || {
-                        let calls = gpus.calls();
-                        let asked = "ncclCommGetAsyncError";
-                        let begun = calls
-                            .iter()
-                            .rposition(|call| call.function == "ncclAllReduce")?;
-                        nccl_calls(&calls[begun..], 0)
-                            .contains(&asked)
-                            .then_some(())
-                    });
-                }
-                let mut values = Tensor::from_slice(&[1f32 + rank as f32]).to_device(device);
-                group.all_reduce_sum_tensor(&mut values).unwrap();
-                drop(group);
-                f64::try_from(values).unwrap()
-            });
-            assert_eq!(sums, [3.0, 3.0]);
-        },
-    );
-}
-
-#[test]
-fn a_peer_that_dies_is_told() {
-    over_nccl("gpu::group::a_peer_that_dies_is_told", |gpus, nccl| {
-        let checked = ranks(|rank, _, store| {
-            let mut group = met(rank, store);
-            group.add_nccl(nccl, rank as usize, LONG).unwrap();
-            let breaker = group.breaker().unwrap();
-            group.check().unwrap();
-            breaker.check().unwrap();
-            // Both ranks have seen that all is well.
-            group.all_reduce_sum(&mut [1.0]).unwrap();
-            gpus.nccl_peer_dies();
-            [group.check(), breaker.check()].map(|told| told.map_err(|error| error.to_string()))
-        });
-        for told in checked.into_iter().flatten() {
-            let error = told.expect_err("a peer is dead");
-            assert!(error.contains("remote process exited"), "{error}");
-        }
     });
 }

@@ -3,9 +3,11 @@
 
 /// libtorch's CUDA half and the worker's NCCL half, beside what they need.
 mod bound;
+/// Groups over NCCL that break, and that end.
+mod breaking;
 /// Which GPUs have a context.
 mod contexts;
-/// Groups over NCCL.
+/// How groups over NCCL are formed, and wait.
 mod group;
 /// Tensors and copies.
 mod memory;
