@@ -19,6 +19,7 @@ options = arguments(
     pairs=(5, "pairs of runs"),
     steps=(20, "steps that are measured"),
     pace=(1.0, "seconds of computation of a step"),
+    overlap=(0, "1: exchanges run behind the next step"),
 )
 #: Steps before the measured ones.
 WARM = 3
@@ -30,6 +31,7 @@ def tradewind() -> tuple[float, float]:
     """Seconds and core-seconds a step."""
     steps = WARM + options.steps + 2
     keys = {"cluster.groups": [options.ranks], "train.samples": 2 * options.ranks * steps}
+    keys["train.overlap"] = options.overlap
     run = Run(options.programs, BENCHES / "wide.toml", keys, [SCRIPT, "tradewind"])
     with run.going_on():
         run.waits_for(WARM)
