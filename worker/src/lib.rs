@@ -20,7 +20,7 @@ pub mod lives;
 pub mod member;
 pub mod model;
 pub mod norms;
-mod on_device;
+pub mod on_device;
 pub mod precision;
 pub mod program;
 pub mod stream;

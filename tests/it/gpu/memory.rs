@@ -1,8 +1,10 @@
 use tch::{Device, Kind, Tensor};
 use tradewind_common::layout::{Layout, TensorKind, TensorSpec};
 use tradewind_tests::cluster::training;
+use tradewind_worker::data::Batch;
 use tradewind_worker::device;
 use tradewind_worker::flat::Flat;
+use tradewind_worker::on_device::OnDevice;
 
 use super::played::{Call, played};
 
@@ -59,4 +61,38 @@ fn tensors_are_made_and_copied() {
         let launched = |call: &Call| call.function.contains("FillFunctor") && call.about == Some(1);
         assert!(calls.iter().any(launched), "{calls:#?}");
     });
+}
+
+/// The computation's stream has nothing of the copy but that it waits for it when the batch is taken.
+#[test]
+fn the_next_batch_is_copied_beside_the_computation() {
+    played(
+        "gpu::memory::the_next_batch_is_copied_beside_the_computation",
+        |gpus| {
+            let device = device_of(1);
+            let mut to = OnDevice::new(device, false).unwrap();
+            assert!(to.has_room());
+            let before = gpus.calls().len();
+            let values = Tensor::from_slice(&[1f32, 2.0, 3.0]);
+            to.begin(Ok(Batch::of(&[0]).with("input", values.shallow_clone())));
+            assert!(!to.has_room());
+            let begun = gpus.calls().split_off(before);
+            let copies: Vec<_> = begun
+                .iter()
+                .filter(|call| call.function == "cudaMemcpyAsync")
+                .collect();
+            assert!(!copies.is_empty(), "{begun:#?}");
+            assert!(copies.iter().all(|copy| copy.stream != 0), "{copies:#?}");
+            let waits = |calls: &[Call]| {
+                let wait = |call: &&Call| call.function == "cudaStreamWaitEvent";
+                calls.iter().filter(wait).any(|call| call.stream == 0)
+            };
+            assert!(!waits(&begun), "{begun:#?}");
+
+            let batch = to.take().unwrap().unwrap();
+            assert!(waits(&gpus.calls()), "{:#?}", gpus.calls());
+            assert_eq!(batch["input"].to_device(Device::Cpu), values);
+            assert!(to.has_room() && to.take().is_none());
+        },
+    );
 }

@@ -155,6 +155,8 @@ pub struct Call {
     pub function: String,
     /// The device that it is about, as its stream or event or it itself says.
     pub about: Option<usize>,
+    /// The number of its stream, which is 0 for the default one of a device.
+    pub stream: i32,
 }
 
 impl fmt::Debug for Call {
@@ -164,10 +166,11 @@ impl fmt::Debug for Call {
             device,
             function,
             about,
+            stream,
         } = self;
         write!(
             f,
-            "{function} (thread {thread}, on GPU {device}, about {about:?})"
+            "{function} (thread {thread}, on GPU {device}, about {about:?}, stream {stream})"
         )
     }
 }
@@ -203,6 +206,7 @@ impl Gpus {
                 .to_string_lossy()
                 .into_owned(),
             about: usize::try_from(noted.about).ok(),
+            stream: noted.stream,
         };
         noted.into_iter().map(call).collect()
     }

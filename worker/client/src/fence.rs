@@ -181,6 +181,14 @@ mod tests {
     }
 
     #[test]
+    fn on_a_gpu_there_is_half_a_minute_at_least() {
+        let seconds = Duration::from_secs;
+        for (lease, on_gpu, want) in [(2, false, 2), (2, true, 30), (40, true, 40)] {
+            assert_eq!(patience(seconds(lease), on_gpu), seconds(want));
+        }
+    }
+
+    #[test]
     fn who_is_stuck_where_the_lease_is_lost_is_ended() {
         static STATUS: AtomicI32 = AtomicI32::new(0);
         let runtime = runtime();
