@@ -93,6 +93,8 @@ class Runs(RunCase):
         self.assertNotIn("rank 0 of group 0 ended", text)
         self.assertEqual(len(run.lines("ended-0")), 1, text)
 
+    # The Gloo of torch 2.4 keeps the time-out that it met with.
+    @unittest.skipIf(torch.__version__.startswith("2.4."), "docs/pytorch.md says what holds there")
     def test_a_rank_that_takes_longer_than_its_lease_for_a_step_keeps_its_group(self) -> None:
         lease = {"liveness.lease_ms": 1000, "liveness.heartbeat_ms": 200}
         run = self.launch("pauses", {**lease, "script.pause": 2.5}, groups=[2])

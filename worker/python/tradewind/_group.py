@@ -47,7 +47,7 @@ class Group:
         self.rank, self.size = joined.group_rank, joined.group_size
         # Stubs of torch lack what it can.
         self._gloo: Any = ProcessGroupGloo(PrefixStore(joined.prefix, store), self.rank, self.size, lease)
-        # That was for the meeting.
+        # That was for the meeting. (Gloo of torch 2.4 takes no notice.)
         self._gloo._set_default_timeout(FOREVER)
         self._nccl: Any = None
         breaks(self.break_off)
