@@ -69,18 +69,12 @@ impl Stream {
         work: impl FnOnce() -> Result<(), C10dError> + Send + 'static,
     ) -> Result<(), C10dError> {
         match &self.0 {
-            Place::Cuda { .. } => self.entered(work)?,
+            Place::Cuda { .. } => self.with(work)?,
             Place::Main(queue) => {
                 queue.push(Box::new(work));
                 Ok(())
             }
         }
-    }
-
-    /// Does `work` at once with this stream as the current one, on a GPU: what it enqueues there is beside the
-    /// computation.
-    pub fn with<T>(&self, work: impl FnOnce() -> T) -> Result<T, C10dError> {
-        self.entered(work)
     }
 
     /// What is enqueued from now on comes after `event`.
@@ -91,12 +85,14 @@ impl Stream {
     /// All that is enqueued so far.
     pub fn event(&self) -> Result<Event, C10dError> {
         match &self.0 {
-            Place::Cuda { index, .. } => self.entered(|| Event::record(*index))?,
+            Place::Cuda { index, .. } => self.with(|| Event::record(*index))?,
             Place::Main(queue) => Ok(Event(Moment::Main(queue.end()))),
         }
     }
 
-    fn entered<T>(&self, work: impl FnOnce() -> T) -> Result<T, C10dError> {
+    /// Does `work` at once with this stream as the current one, on a GPU: what it enqueues there is beside the
+    /// computation.
+    pub fn with<T>(&self, work: impl FnOnce() -> T) -> Result<T, C10dError> {
         let Place::Cuda { raw, .. } = &self.0 else {
             return Ok(work());
         };

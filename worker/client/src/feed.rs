@@ -418,6 +418,16 @@ mod tests {
         }
     }
 
+    /// The only rank of a group, from the beginning.
+    fn place(group: u32) -> Place {
+        Place {
+            group: GroupId(group),
+            rank: Rank(0),
+            start: Clock(0),
+            origin: (Clock(0), 0),
+        }
+    }
+
     /// Samples by epoch and group.
     type Taken = BTreeMap<(u64, u32), Vec<usize>>;
 
@@ -429,12 +439,6 @@ mod tests {
     /// The same, and by group the ranges of samples that are wanted.
     fn taken_and_wanted(spec: &RunSpec, turns: &[u32]) -> (Taken, [Vec<Range<usize>>; 2]) {
         let mut ledger = Ledger::new(spec.chunking());
-        let place = |group| Place {
-            group: GroupId(group),
-            rank: Rank(0),
-            start: Clock(0),
-            origin: (Clock(0), 0),
-        };
         let mut feeds = [0, 1].map(|group| Feed::new(spec, place(group)).unwrap());
         let mut taken = Taken::new();
         let mut wanted = [vec![], vec![]];
@@ -471,13 +475,7 @@ mod tests {
                 ..spec()
             };
             let mut ledger = Ledger::new(spec.chunking());
-            let place = Place {
-                group: GroupId(0),
-                rank: Rank(0),
-                start: Clock(0),
-                origin: (Clock(0), 0),
-            };
-            let mut feed = Feed::new(&spec, place).unwrap();
+            let mut feed = Feed::new(&spec, place(0)).unwrap();
             let (mut asked, mut ahead) = (0u64, 0);
             for step in 0..100 {
                 while asked == step || feed.may_ask(&Alone) {
@@ -558,13 +556,7 @@ mod tests {
     #[test]
     fn what_is_finished_is_told_again_to_a_coordinator_that_has_forgotten_it() {
         let spec = of_sets(0);
-        let place = Place {
-            group: GroupId(0),
-            rank: Rank(0),
-            start: Clock(0),
-            origin: (Clock(0), 0),
-        };
-        let mut feed = Feed::new(&spec, place).unwrap();
+        let mut feed = Feed::new(&spec, place(0)).unwrap();
         let mut ledger = Ledger::new(spec.chunking());
         let written = ledger.clone();
         let owner = (GroupId(0), Incarnation(1));

@@ -16,19 +16,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use tradewind_data::packed::{Packed, Settings, Writer};
-use tradewind_data::{
-    Ahead, Batch, DataError, Field, Hdf5Folder, Kind, Layout, Memory, Processes, Readers, Source,
-    read_batch,
-};
+use tradewind_data::{Field, Hdf5Folder, Kind, Layout, Processes, Source};
+
+#[path = "shared/reading.rs"]
+mod reading;
+
+use reading::{SAMPLE, median, order, rate};
 
 const SHAPE: [usize; 3] = [4, 128, 128];
-const SAMPLE: usize = 4 * 4 * 128 * 128;
-const BATCH: usize = 4;
 const READERS: usize = 2;
 /// Of each way the plain one that reads the same bytes.
 const PLAIN: [usize; 5] = [0, 0, 2, 2, 2];
 
-type Done = Result<Batch<Vec<u8>>, DataError>;
 type Failure = Box<dyn std::error::Error>;
 /// Reads everything once: samples a second.
 type Way<'a> = dyn Fn() -> Result<f64, Failure> + 'a;
@@ -52,7 +51,7 @@ fn main() -> Result<(), Failure> {
             })
         }),
         ("packed, checksums compared", &|| {
-            read(Arc::new(Packed::open(&packed)?), samples)
+            reads(Packed::open(&packed)?, samples)
         }),
         ("pread of the HDF5 files", &|| {
             plain(samples, |sample, memory| {
@@ -62,13 +61,11 @@ fn main() -> Result<(), Failure> {
                 file.read_exact_at(memory, begin)
             })
         }),
-        ("HDF5, two threads", &|| {
-            read(Arc::new(folder_of()?), samples)
-        }),
+        ("HDF5, two threads", &|| reads(folder_of()?, samples)),
         ("HDF5, two processes", &|| {
             let source = Box::new(folder_of()?);
             let processes = Processes::start(source, &files, Some(&layout), READERS, None)?;
-            read(Arc::new(processes), samples)
+            reads(processes, samples)
         }),
     ];
     let mut rates_of = vec![Vec::new(); ways.len()];
@@ -111,10 +108,6 @@ fn make(packed: &Path, files: &Path, samples: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-fn order(samples: usize) -> Vec<usize> {
-    (0..samples).map(|at| at * 7919 % samples).collect()
-}
-
 /// Samples a second of plain reads by two threads.
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn plain(
@@ -141,34 +134,6 @@ fn plain(
 }
 
 /// Samples a second of two readers.
-#[expect(clippy::disallowed_methods, reason = "it measures")]
-fn read(source: Arc<dyn Source>, samples: usize) -> Result<f64, Failure> {
-    let read =
-        move |samples: &Vec<usize>| -> Done { read_batch(&*source, samples, &mut Memory {}) };
-    let ahead = Ahead {
-        readers: READERS,
-        batches: 2 * READERS + 2,
-        bytes: 1 << 30,
-    };
-    let mut readers = Readers::new(ahead, read, |samples: &Vec<usize>| samples.len() * SAMPLE);
-    let all = order(samples);
-    let mut batches = all.chunks(BATCH);
-    let from = Instant::now();
-    loop {
-        while readers.room() > 0 {
-            let Some(batch) = batches.next() else { break };
-            readers.request(batch.to_vec())?;
-        }
-        match readers.next() {
-            Some(batch) => drop(batch??),
-            None => break,
-        }
-    }
-    Ok(samples as f64 / from.elapsed().as_secs_f64())
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut values = values.to_vec();
-    values.sort_unstable_by(f64::total_cmp);
-    values[values.len() / 2]
+fn reads(source: impl Source + 'static, samples: usize) -> Result<f64, Failure> {
+    rate(&(Arc::new(source) as _), READERS, samples)
 }

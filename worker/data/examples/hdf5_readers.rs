@@ -13,15 +13,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tradewind_data::{
-    Ahead, Batch, DataError, Hdf5Folder, Layout, Memory, Processes, Readers, Source, manifest,
-    read_batch,
-};
+use tradewind_data::{Hdf5Folder, Layout, Memory, Processes, Source, manifest, read_batch};
+
+#[path = "shared/reading.rs"]
+mod reading;
+
+use reading::{median, rate};
 
 /// f32 values of a sample: 262 kB.
 const SHAPE: (usize, usize, usize) = (4, 128, 128);
-
-type Done = Result<Batch<Vec<u8>>, DataError>;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -66,7 +66,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
     }
-    let one = median(&mut rates[0].clone());
+    let one = median(&rates[0].clone());
     for ((name, ..), (rates, used)) in sources.iter().zip(rates.iter_mut().zip(&mut used)) {
         let rate = median(rates);
         let all: Vec<_> = rates.iter().map(|rate| format!("{rate:.0}")).collect();
@@ -94,38 +94,6 @@ fn write(path: &Path, sample: usize, gzip: bool) -> hdf5_metno::Result<()> {
     Ok(())
 }
 
-/// Samples a second, in batches of 4.
-#[expect(clippy::disallowed_methods, reason = "it measures")]
-fn rate(
-    source: &Arc<dyn Source>,
-    threads: usize,
-    samples: usize,
-) -> Result<f64, Box<dyn std::error::Error>> {
-    let reading = Arc::clone(source);
-    let read =
-        move |samples: &Vec<usize>| -> Done { read_batch(&*reading, samples, &mut Memory {}) };
-    let ahead = Ahead {
-        readers: threads,
-        batches: 2 * threads + 2,
-        bytes: 1 << 30,
-    };
-    let mut readers = Readers::new(ahead, read, |samples| samples.len() << 18);
-    let all: Vec<usize> = (0..samples).map(|at| at * 7919 % samples).collect();
-    let mut batches = all.chunks(4);
-    let from = Instant::now();
-    loop {
-        while readers.room() > 0 {
-            let Some(batch) = batches.next() else { break };
-            readers.request(batch.to_vec())?;
-        }
-        match readers.next() {
-            Some(batch) => drop(batch??),
-            None => break,
-        }
-    }
-    Ok(samples as f64 / from.elapsed().as_secs_f64())
-}
-
 /// What this process and its readers have had of a processor.
 fn processor_seconds() -> Result<f64, Box<dyn std::error::Error>> {
     let mut ticks = 0.0;
@@ -149,13 +117,8 @@ fn processor_seconds() -> Result<f64, Box<dyn std::error::Error>> {
     Ok(ticks / 100.0)
 }
 
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 fn ratios(left: &[f64], right: &[f64]) -> f64 {
-    median(&mut left.to_vec()) / median(&mut right.to_vec())
+    median(left) / median(right)
 }
 
 /// Seconds from opening to the first sample, with a manifest and without.

@@ -79,8 +79,6 @@ impl Plan {
             .with("cluster.servers", options.size(4, 1))
             .with("train.batch", self.batch)
             .with("train.samples", samples)
-            // One, since few chunks are held at a time, fewer than have so many batches by default.
-            .with("train.chunk_samples", samples)
             .with("optimizer.momentum", 0.9)
             .with("exchange.bucket_bytes", 4 << 20)
             .with("exchange.up", format!("{:?}", self.wire))
