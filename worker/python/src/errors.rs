@@ -15,6 +15,12 @@ create_exception!(
 );
 create_exception!(
     tradewind,
+    Unavailable,
+    TradewindError,
+    "A file, a disk or another rank is not there, and may be for the next process."
+);
+create_exception!(
+    tradewind,
     GroupBroken,
     TradewindError,
     "This incarnation of the group is over: a rank of it is gone, or the coordinator has taken it out."
@@ -31,6 +37,11 @@ pub struct Failure {
 /// Something that was asked cannot be done.
 pub fn wrong(text: impl Into<String>) -> PyErr {
     TradewindError::new_err(text.into())
+}
+
+/// Something is not there that may be for another process.
+pub fn unavailable(text: impl Into<String>) -> PyErr {
+    Unavailable::new_err(text.into())
 }
 
 /// Of the failure that ends the process; 0 while there is none.

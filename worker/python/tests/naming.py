@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 import types
 
 import torch
@@ -10,6 +11,7 @@ import torch.distributed as dist
 import tradewind as tw
 from scripts import Lines, killed_once, loss_of, model
 from telling import told
+from tradewind import _names
 
 # What process groups use of it, beside what `scripts` has of it.
 sys.modules["torch._dynamo"].trace_rules = types.SimpleNamespace(clear_lru_cache=lambda: None)
@@ -55,6 +57,21 @@ def gathers() -> None:
             killed_once(rank, taken)
     told(f"sums-{place_of(rank)}", sum_of(own_number(rank)))
     dist.destroy_process_group()
+
+
+class Lingers:
+    """Keeps the interpreter busy while it ends."""
+
+    def __del__(self) -> None:
+        time.sleep(1)
+
+
+def ends_while_it_is_watched() -> None:
+    """The thread that watches the group's store stands in a call of it all the time."""
+    global lingers
+    lingers = Lingers()
+    _names._WATCH_SECONDS = 0.0
+    gathers()
 
 
 def asks_for_nothing() -> None:
