@@ -149,7 +149,9 @@ mod tests {
 
     #[test]
     fn chunks_in_a_row_have_so_many_steps_at_least() {
-        for (epoch_samples, chunk_samples) in [(2, 16), (2, 1), (100, 16), (96, 16), (40, 16), (8, 16)] {
+        for (epoch_samples, chunk_samples) in
+            [(2, 16), (2, 1), (100, 16), (96, 16), (40, 16), (8, 16)]
+        {
             let chunking = Chunking {
                 epoch_samples,
                 chunk_samples,
@@ -160,10 +162,13 @@ mod tests {
                 let steps = steps.map(|positions| (positions.end - positions.start) / step);
                 let steps: Vec<u64> = steps.filter(|steps| *steps > 0).collect();
                 for chunks in 1..5 {
-                    let in_a_row = steps.windows(chunks).map(|row| row.iter().sum());
+                    let in_a_row = steps.windows(chunks).map(|row| row.iter().sum::<u64>());
                     let fewest = in_a_row.min().unwrap_or(0);
                     let told = chunking.fewest_steps(chunks as u64, step);
-                    assert_eq!(told, fewest, "{chunking:?}, {chunks} chunks, steps of {step}");
+                    assert_eq!(
+                        told, fewest,
+                        "{chunking:?}, {chunks} chunks, steps of {step}"
+                    );
                 }
             }
         }

@@ -68,7 +68,10 @@ fn a_configuration_of_another_build_is_told_from_one_with_a_mistake() {
     let texts = other.iter().map(|problem| problem.text.as_str());
     let texts: Vec<_> = texts.collect();
     assert_eq!(texts[0], own[0].text);
-    let told = [" with keys 0badf00d) than this program's (", &format!("{digest}): build ")];
+    let told = [
+        " with keys 0badf00d) than this program's (",
+        &format!("{digest}): build "),
+    ];
     assert!(told.iter().all(|told| texts[1].contains(told)), "{texts:?}");
 }
 

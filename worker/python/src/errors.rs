@@ -11,13 +11,14 @@ create_exception!(
     tradewind,
     TradewindError,
     PyRuntimeError,
-    "What was asked of Tradewind cannot be done; the text says why, and what to do."
+    "What was asked of Tradewind cannot be done; the text says why, and what to do. It ends the run if the script does \
+     not catch it."
 );
 create_exception!(
     tradewind,
     Unavailable,
     TradewindError,
-    "A file, a disk or another rank is not there, and may be for the next process."
+    "A file, a disk or another rank is not there, and may be for the next process: the script is started again."
 );
 create_exception!(
     tradewind,

@@ -261,7 +261,7 @@ impl Rank {
         let chunking = Chunking {
             epoch_samples,
             chunk_samples: train.chunk_samples,
-            sets: self.config.loader.sets.count,
+            sets: train.sets.count,
         };
         let of_group = u64::from(train.largest_batch()) * u64::from(self.group_size()?);
         // One of the chunks may have been begun.

@@ -138,6 +138,10 @@ def never_joins() -> None:
         values = {name: array - np.float32(0.05) * gradients[name] for name, array in values.items()}
 
 
+def batches_first() -> None:
+    join().batches()
+
+
 def exchanges_once(gradients: dict[str, Any]) -> None:
     rank = join()
     rank.share(initial(), samples=SAMPLES)

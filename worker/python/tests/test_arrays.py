@@ -55,6 +55,9 @@ class Arrays(RunCase):
     def test_the_end_before_the_budget_is_a_failure(self) -> None:
         self.refused("stops_early", "call rank.leave()", of=[1])
 
+    def test_batches_are_of_samples_that_are_counted(self) -> None:
+        self.refused("batches_first", "call rank.share(arrays, samples=…) first")
+
     def test_a_gradient_in_f64_is_named(self) -> None:
         self.refused("doubles", "weight is float64, not float32")
 

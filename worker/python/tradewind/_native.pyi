@@ -4,10 +4,12 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 class TradewindError(RuntimeError):
-    """What was asked of Tradewind cannot be done; the text says why, and what to do."""
+    """What was asked of Tradewind cannot be done; the text says why, and what to do. It ends the run if the script does
+    not catch it.
+    """
 
 class Unavailable(TradewindError):
-    """A file, a disk or another rank is not there, and may be for the next process."""
+    """A file, a disk or another rank is not there, and may be for the next process: the script is started again."""
 
 class GroupBroken(TradewindError):
     """This incarnation of the group is over: a rank of it is gone, or the coordinator has taken it out."""

@@ -417,7 +417,7 @@ class Rank:
         if self._native.evaluating:
             return
         if not self._entered:
-            self._fail("this rank has entered no group that it could leave")
+            raise TradewindError("this rank has entered no group that it could leave")
         self._end = self._end or "left"
         self._leave()
 
@@ -504,10 +504,14 @@ class Rank:
     def _begin_anew(self, why: str) -> NoReturn:
         """Ends this process; the launcher starts the script again."""
         sys.stderr.write(f"tradewind: {why}\n")
+        self._flush()
+        os._exit(FAILED)
+
+    def _flush(self) -> None:
+        """All that was printed and logged is written."""
         self._native.flush()
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(FAILED)
 
     def _took(self, stepped: _native.Stepped) -> None:
         """An exchange, or entering, has come to this."""
@@ -565,9 +569,6 @@ class Rank:
                 "prepares samples, the script's own process does the rest"
             )
 
-    def _fail(self, text: str) -> NoReturn:
-        raise TradewindError(text)
-
     def _status_of(self, raised: type[BaseException]) -> int:
         """What the process ends with after an exception: the launcher starts the script again where that may help."""
         lasts = issubclass(raised, TradewindError) and not issubclass(raised, (GroupBroken, Unavailable))
@@ -577,9 +578,7 @@ class Rank:
         if os.getpid() != self._process:
             return
         status = self._come_to_the_end()
-        self._native.flush()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        self._flush()
         if status is None and self._names is not None and not self._names.close():
             status = 0
         if status is not None:

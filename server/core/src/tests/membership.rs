@@ -194,7 +194,8 @@ fn a_rank_whose_sibling_has_left_is_not_lost() {
 
 /// Its process was started again, and took longer than the others had left to do.
 #[test]
-fn a_rank_that_comes_back_when_the_others_are_done_waits_no_longer_than_for_a_group_that_forms_again() {
+fn a_rank_that_comes_back_when_the_others_are_done_waits_no_longer_than_for_a_group_that_forms_again()
+ {
     check_timed(
         &[2],
         1,
