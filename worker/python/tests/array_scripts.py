@@ -168,14 +168,14 @@ def lends() -> None:
     """Values by Python's buffer protocol, and gradients by DLPack's."""
     rank = join()
     x, y = lines()
-    first = {name: values if values.ndim == 0 else array.array("f", values) for name, values in initial().items()}
+    first = {name: own if own.ndim == 0 else array.array("f", own) for name, own in initial().items()}
     values = rank.share(first, samples=SAMPLES)
     while not rank.done:
         for batch in rank.batches():
             loss, gradients = gradients_of(values, x[batch], y[batch])
             rank.exchange({name: Lends(np.float32(gradient)[...]) for name, gradient in gradients.items()}, loss=loss)
             told(f"batches-{rank.group}", batch)
-    told(f"values-{rank.group}", {name: values.tolist() for name, values in values.items()})
+    told(f"values-{rank.group}", {name: ours.tolist() for name, ours in values.items()})
 
 
 def on_a_gpu() -> None:

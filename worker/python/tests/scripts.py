@@ -153,14 +153,16 @@ def returns_when_the_others_are_done() -> None:
     told_in_training(f"ended-{rank.rank}", taken)
 
 
-def hangs_or_loses_a_server() -> None:
-    """With its tenth batch rank 1 stops for good, and with the twentieth rank 0 kills the server that has the
-    coordinator. Groups of one rank have the second alone.
+def hangs_and_loses_a_server() -> None:
+    """With its tenth batch rank 1 stops for good. With the twentieth rank 0 kills the server that has the coordinator,
+    and with the fortieth it waits for the next process of rank 1.
     """
+    hung, back, killed = (Path(os.environ["TOLD"], name) for name in ("hung", "back", "killed"))
     rank = join()
+    if rank.rank == 1 and hung.exists():
+        back.touch()
     net = model()
     opt = rank.optimizer(net)
-    hung, killed = Path(os.environ["TOLD"], "hung"), Path(os.environ["TOLD"], "killed")
     taken = 0
     while not rank.done:
         for batch in rank.loader(Lines()):
@@ -171,11 +173,14 @@ def hangs_or_loses_a_server() -> None:
             if rank.rank == 1 and taken == 10 and not hung.exists():
                 hung.touch()
                 os.kill(os.getpid(), signal.SIGSTOP)
-            if rank.rank == 0 and taken == 20 and not killed.exists():
+            elif rank.rank == 0 and taken == 20 and not killed.exists():
                 killed.touch()
                 processes = json.loads(Path(os.environ["TOLD"], "run/processes.json").read_text())
                 (server,) = [at["pid"] for at in processes if at["role"] == "server" and at["index"] == 0]
                 os.kill(server, signal.SIGKILL)
+            elif rank.rank == 0 and taken == 40:
+                while not back.exists():
+                    time.sleep(0.05)
     values = [parameter.detach().flatten().tolist() for parameter in net.parameters()]
     told_in_training(f"values-{rank.group}-{rank.rank}", values)
 

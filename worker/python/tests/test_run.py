@@ -104,16 +104,18 @@ class Runs(RunCase):
         self.assertEqual((len(run.lines("ended-0")), len(run.lines("ended-1"))), (1, 1), text)
 
     def test_a_rank_that_hangs_and_a_server_that_dies_are_survived(self) -> None:
-        keys = {"cluster.servers": 3, "servers.replication": 2, "liveness.lease_ms": 2000, "liveness.heartbeat_ms": 400}
-        run = self.launch("hangs_or_loses_a_server", keys, groups=[2], samples=1600)
+        keys = {"cluster.servers": 3, "servers.replication": 2, "pace.step_seconds": 0.05}
+        lease = {"liveness.lease_ms": 2000, "liveness.heartbeat_ms": 400}
+        run = self.launch("hangs_and_loses_a_server", {**keys, **lease}, groups=[2], samples=2400)
         text = self.completes(run)
         self.assertRegex(text, "rank 1 of group 0 .*restarted")
         self.assertIn("server 0 was killed by signal 9", text)
-        self.assertEqual(run.json("summary.json")["samples"]["applied"], 1600)
+        self.assertGreaterEqual(run.json("summary.json")["samples"]["applied"], 2400)
         self.assertEqual(run.lines("values-0-0")[-1], run.lines("values-0-1")[-1])
 
     def test_threads_of_a_script_run_while_it_waits(self) -> None:
-        self.completes(self.launch("computes_while_it_waits", groups=[1, 1], samples=160))
+        keys = {"liveness.start_grace_ms": 3_600_000}
+        self.completes(self.launch("computes_while_it_waits", keys, groups=[1, 1], samples=160))
 
     def test_a_script_that_waits_hears_ctrl_c(self) -> None:
         run = self.launch("is_interrupted", groups=[1, 1])
@@ -144,7 +146,7 @@ class Runs(RunCase):
 
     def test_few_samples_are_fetched_ahead_no_further_than_a_group_may_lease(self) -> None:
         keys = {**ASYNC, "train.batch": 1, "train.chunk_samples": 64}
-        run = self.launch("few_samples", {**keys, "script.samples": 2, "script.workers": 2}, samples=100)
+        run = self.launch("few_samples", {**keys, "script.samples": 2, "script.workers": 2}, samples=40)
         self.completes(run)
         kinds = [json.loads(line)["kind"] for line in (run.told / "run/events.jsonl").read_text().splitlines()]
         self.assertEqual(kinds.count("group_formed"), 1, kinds)

@@ -157,7 +157,7 @@ class Tensors(RunCase):
                 net, data = tensor_scripts.MODELS["plain"](), Lines()
                 before = tensor_scripts.loss_of(net, data.x, data.y).item()
                 net.load_state_dict(state)
-                self.assertLess(tensor_scripts.loss_of(net, data.x, data.y).item(), before / 2)
+                self.assertLess(tensor_scripts.loss_of(net, data.x, data.y).item(), 0.9 * before)
                 # It is another way, and does something.
                 self.assertFalse(all(torch.equal(plain[name], values) for name, values in state.items()))
 
