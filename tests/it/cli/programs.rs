@@ -57,7 +57,9 @@ fn a_worker_has_said_all_when_it_ends_and_calls_no_destructor() {
     let end = "#include <unistd.h>\n__attribute__((destructor)) static void end(void) { write(2, \"destroyed\", 9); }";
     fs::write(&source, end).unwrap();
     let mut cc = Command::new("cc");
-    cc.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source);
+    cc.args(["-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(source);
     assert!(cc.status().unwrap().success());
     let worker = |arguments: &[&str]| {
         let mut command = Command::new(programs().join("tradewind-worker"));
@@ -74,6 +76,12 @@ fn a_worker_has_said_all_when_it_ends_and_calls_no_destructor() {
     assert!(tasks.ends_with('\n'), "{tasks:?}");
     let (status, _, said) = worker(&["check", "--config", "nowhere.toml"]);
     assert_eq!(status, Some(1));
-    assert!(said.contains("cannot read the configuration nowhere.toml"), "{said}");
-    assert!(said.ends_with('\n') && !said.contains("destroyed"), "{said}");
+    assert!(
+        said.contains("cannot read the configuration nowhere.toml"),
+        "{said}"
+    );
+    assert!(
+        said.ends_with('\n') && !said.contains("destroyed"),
+        "{said}"
+    );
 }
