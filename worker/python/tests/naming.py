@@ -4,6 +4,7 @@ import os
 import sys
 import time
 import types
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -63,13 +64,34 @@ class Lingers:
     """Keeps the interpreter busy while it ends."""
 
     def __del__(self) -> None:
-        time.sleep(1)
+        time.sleep(3)
+
+
+class Slow:
+    """A store whose calls take long, as where its machine is busy."""
+
+    def __init__(self, store: dist.TCPStore) -> None:
+        self._store = store
+
+    def check(self, _: list[str]) -> bool:
+        try:
+            self._store.wait(["never"], timedelta(seconds=2))
+        except RuntimeError:
+            pass
+        return False
 
 
 def ends_while_it_is_watched() -> None:
     """The thread that watches the group's store stands in a call of it all the time."""
     global lingers
     lingers = Lingers()
+    watch = _names.Names._watch
+
+    def watch_slowly(names: _names.Names) -> None:
+        names._store = Slow(names._store)
+        watch(names)
+
+    _names.Names._watch = watch_slowly
     _names._WATCH_SECONDS = 0.0
     gathers()
 

@@ -146,7 +146,8 @@ class Tensors(RunCase):
             {"exchange.up": "int8", "exchange.down": "bf16"},
             {"exchange.up": "topk", "exchange.topk_fraction": 0.3},
             {"train.overlap": 1},
-            {**slow, "staleness.policy": "scale", "optimizer.momentum": 0.5, "momentum.policy": "closed-loop"},
+            {**slow, "staleness.policy": "scale", "optimizer.momentum": 0.5},
+            {**slow, "momentum.policy": "closed-loop", "optimizer.momentum": 0.5},
             {"optimizer.name": "larc", "optimizer.trust": 0.1, "schedule.warmup_samples": 80},
         ]
         plain = self.state(self.trained("plain", ranks=ALONE, samples=400), "0-0")
