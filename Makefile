@@ -180,7 +180,7 @@ python-bench: setup mnist $(TORCH_WITHOUT_NVIDIA) $(LIGHTNING)
 	$(call say,building in release)
 	cargo build --release --package tradewind --package tradewind-bench --package tradewind-server --package tradewind-worker --package tradewind-python
 	@ln -sfn $(abspath $(or $(CARGO_TARGET_DIR),target))/release/lib_native.so worker/python/tradewind/_native.abi3.so
-	for measurement in imports values step exchange 'ddp --ranks=2' 'ddp --ranks=4' faults; do \
+	for measurement in imports values step exchange 'ddp --ranks=2' 'ddp --ranks=4' 'ddp --ranks=4 --overlap=1' faults; do \
 	  set -- $$measurement; $(PYTHON_HERE) worker/python/benches/$$1.py "$${@:2}"; \
 	done
 
@@ -346,7 +346,7 @@ $(TORCH): | $(VENV)/bin/python
 	@touch $@
 
 # What torch imports besides, NumPy for scripts without torch, and h5py for tests that write files.
-TORCH_IMPORTS := numpy==2.4.6 h5py==3.16.0 typing-extensions==4.16.0 sympy==1.14.0 mpmath==1.4.1 networkx==3.6.1 jinja2==3.1.6 markupsafe==3.0.4 \
+TORCH_IMPORTS := numpy==2.4.6 h5py==3.16.0 safetensors==0.8.0 typing-extensions==4.16.0 sympy==1.14.0 mpmath==1.4.1 networkx==3.6.1 jinja2==3.1.6 markupsafe==3.0.4 \
   fsspec==2026.9.0 filelock==4.2.12
 $(TORCH_WITHOUT_NVIDIA): worker/python/torch-without-nvidia.sh | $(TORCH)
 	@$(PIP) $(TORCH_IMPORTS)

@@ -186,10 +186,17 @@ impl Config {
         }
         script::settle(&mut values, &mut problems);
         fill_defaults(&mut values, &mut problems);
-        if !problems.is_empty() {
-            return Err(ConfigError(problems));
-        }
-        checked::check(&values, folder).map_err(ConfigError)
+        let config = match problems.is_empty() {
+            true => checked::check(&values, folder),
+            false => Err(problems),
+        };
+        config.map_err(|mut problems| {
+            problems.extend(resolved::of_another_build(text).map(|why| Problem {
+                key: String::new(),
+                text: format!("{file}: {why}"),
+            }));
+            ConfigError(problems)
+        })
     }
 }
 

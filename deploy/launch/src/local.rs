@@ -112,7 +112,8 @@ impl<'a> Local<'a> {
         let LaunchContext {
             programs, token, ..
         } = self.context;
-        let environment = environment(token);
+        // One thread a rank: several share the cores.
+        let environment = environment(token, worker::THREADS);
         let command = match member {
             Member::Server(server) => {
                 let file = self.address_file(server);

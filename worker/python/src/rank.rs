@@ -11,7 +11,7 @@ use tradewind_client::membership::End;
 use tradewind_client::saving::Notes;
 use tradewind_client::step::Copied;
 use tradewind_client::verdict::Verdict;
-use tradewind_common::data::CHUNKS_HELD_MAX;
+use tradewind_common::data::{CHUNKS_HELD_MAX, Chunking};
 use tradewind_common::layout::{TensorKind, TensorSpec};
 use tradewind_common::spec::{Frozen, RunSpec};
 use tradewind_common::{BlockId, GroupId, Layout};
@@ -251,20 +251,22 @@ impl Rank {
         self.config.local.is_some()
     }
 
-    /// How many batches of a rank may be asked for and not be used in a step yet, besides one; `None` where
-    /// they follow from the step alone.
-    #[getter]
-    fn batches_ahead(&self) -> PyResult<Option<u64>> {
+    /// How many batches of a rank may be asked for and not be used in a step yet, besides one, with so many samples
+    /// in the training data; `None` where they follow from the step alone.
+    fn batches_ahead(&self, epoch_samples: u64) -> PyResult<Option<u64>> {
         let train = &self.config.train;
         if train.consistency.waits_for_all() {
             return Ok(None);
         }
+        let chunking = Chunking {
+            epoch_samples,
+            chunk_samples: train.chunk_samples,
+            sets: train.sets.count,
+        };
         let of_group = u64::from(train.largest_batch()) * u64::from(self.group_size()?);
         // One of the chunks may have been begun.
-        let chunks = CHUNKS_HELD_MAX as u64 - 1;
-        Ok(Some(
-            (chunks * (train.chunk_samples / of_group)).saturating_sub(1),
-        ))
+        let steps = chunking.fewest_steps(CHUNKS_HELD_MAX as u64 - 1, of_group);
+        Ok(Some(steps.saturating_sub(1)))
     }
 
     /// The run's seed.

@@ -112,8 +112,8 @@ class Arrays:
 class NumberedBatches(Batches):
     """Batches as numbers of samples."""
 
-    def __init__(self, rank: Rank) -> None:
-        super().__init__(rank)
+    def __init__(self, rank: Rank, samples: int) -> None:
+        super().__init__(rank, samples)
         self._loader = self._dealt
 
 

@@ -16,7 +16,7 @@ from . import _native
 from ._evaluate import Better, Evaluations, Returned
 from ._keep import Keeper, Kept, S, T
 from ._loader import Batches, Dealt, Loader
-from ._native import GroupBroken, TradewindError
+from ._native import GroupBroken, TradewindError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ._arrays import Arrays
     from ._attached import Attached
+    from ._names import Names
     from ._optimizer import Optimizer
     from ._replica import Replica
 
@@ -88,7 +89,8 @@ class Rank:
         self._dealt = Dealt(native)
         self._end: str | None = None
         self._left = False
-        self._raised = False
+        #: What the process ends with after an exception that nobody has caught.
+        self._raised: int | None = None
         self._attached: Attached | None = None
         #: Losses that the script has logged, of the last step and of the one that comes.
         self._losses: list[float] = []
@@ -100,11 +102,12 @@ class Rank:
         self._left_out = 0
         self._keeper = Keeper(self)
         self._evaluations = Evaluations(self)
+        self._names: Names | None = None
         hook = sys.excepthook
 
-        def note(*error: Any) -> None:
-            self._raised = True
-            hook(*error)
+        def note(kind: type[BaseException], *error: Any) -> None:
+            self._raised = self._status_of(kind)
+            hook(kind, *error)
 
         sys.excepthook = note
         atexit.register(self._at_exit)
@@ -277,7 +280,9 @@ class Rank:
         """Batches of this rank's part of the training data, each a list of numbers of samples, from 0: of a script
         without PyTorch. An iteration is an epoch; it ends before that when the run's budget is applied.
         """
-        return self._arrays_module().NumberedBatches(self)
+        if self._samples is None:
+            raise TradewindError("call rank.share(arrays, samples=…) first: it says how many samples there are")
+        return self._arrays_module().NumberedBatches(self, self._samples)
 
     def exchange(self, gradients: Mapping[str, Any], *, loss: float | None = None) -> dict[str, numpy.ndarray]:
         """Exchanges the gradient of the batches at hand for fresh values.
@@ -412,7 +417,7 @@ class Rank:
         if self._native.evaluating:
             return
         if not self._entered:
-            self._fail("this rank has entered no group that it could leave")
+            raise TradewindError("this rank has entered no group that it could leave")
         self._end = self._end or "left"
         self._leave()
 
@@ -499,10 +504,14 @@ class Rank:
     def _begin_anew(self, why: str) -> NoReturn:
         """Ends this process; the launcher starts the script again."""
         sys.stderr.write(f"tradewind: {why}\n")
+        self._flush()
+        os._exit(FAILED)
+
+    def _flush(self) -> None:
+        """All that was printed and logged is written."""
         self._native.flush()
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(FAILED)
 
     def _took(self, stepped: _native.Stepped) -> None:
         """An exchange, or entering, has come to this."""
@@ -560,38 +569,40 @@ class Rank:
                 "prepares samples, the script's own process does the rest"
             )
 
-    def _fail(self, text: str) -> NoReturn:
-        raise TradewindError(text)
+    def _status_of(self, raised: type[BaseException]) -> int:
+        """What the process ends with after an exception: the launcher starts the script again where that may help."""
+        lasts = issubclass(raised, TradewindError) and not issubclass(raised, (GroupBroken, Unavailable))
+        return GIVEN_UP if lasts and not (self._native.alone or self._native.evaluating) else FAILED
 
     def _at_exit(self) -> None:
         if os.getpid() != self._process:
             return
+        status = self._come_to_the_end()
+        self._flush()
+        if status is None and self._names is not None and not self._names.close():
+            status = 0
+        if status is not None:
+            # Threads that need the interpreter, such as one that breaks the group, crash while that ends.
+            os._exit(status)
+
+    def _come_to_the_end(self) -> int | None:
+        """The script has ended: does what is left to do. The status with which the process ends at once, if there is
+        one to be told, or something that must not go on.
+        """
         # A SystemExit of the native half keeps its status, which tells the launcher what follows.
-        if self._raised or _native.failed_with() != 0:
-            self._native.flush()
-            sys.stdout.flush()
-            sys.stderr.flush()
-            # A thread that breaks the group needs the interpreter, and crashes while that ends.
-            os._exit(_native.failed_with() or FAILED)
+        failed = _native.failed_with() or self._raised
+        if failed:
+            return failed
         if self._native.evaluating:
-            ended = self._evaluations.end()
-            self._native.flush()
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(0 if ended else FAILED)
+            return 0 if self._evaluations.end() else FAILED
         if self.done:
             self._leave()
             self._keeper.write()
-        self._native.flush()
         if not self.done:
             text = (
                 "tradewind: the script has ended before the run's budget was applied; "
                 "iterate until rank.done, or call rank.leave()\n"
             )
             sys.stderr.write(text)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        if not self.done:
-            os._exit(FAILED)
-        if self._end == "left":
-            os._exit(LEFT)
+            return FAILED
+        return LEFT if self._end == "left" else None

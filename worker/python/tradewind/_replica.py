@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,7 +34,9 @@ class Replica:
         self._rank = rank
         self._native = rank._native
         self.model = model
-        torch.set_num_threads(self._native.threads)
+        if "OMP_NUM_THREADS" not in os.environ:
+            # There a launcher says it, or a person, and torch has read it.
+            torch.set_num_threads(self._native.threads)
         if self._native.deterministic:
             torch.use_deterministic_algorithms(True)
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self._native.tf32
