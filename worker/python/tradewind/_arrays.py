@@ -26,6 +26,8 @@ class Arrays:
     backwards = 0
     #: There is nobody to average with, so that `rank.no_sync` changes nothing.
     synchronizes = True
+    #: A group of one rank does, in any process.
+    forms_again = True
 
     def __init__(self, rank: Rank, arrays: Mapping[str, Any], samples: int) -> None:
         if rank.group_size > 1:

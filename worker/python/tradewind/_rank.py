@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
     import numpy
     import torch
+    from torch.distributed.device_mesh import DeviceMesh
     from torch.utils.data import Dataset
 
     from ._arrays import Arrays
     from ._attached import Attached
+    from ._names import Names
     from ._optimizer import Optimizer
     from ._replica import Replica
 
@@ -94,6 +96,9 @@ class Rank:
         self._losses: list[float] = []
         self._losses_of_next: list[float] = []
         self._process = os.getpid()
+        #: Torch's names of this rank, and the mesh of its group, once somebody has asked.
+        self._names: Names | None = None
+        self._mesh: DeviceMesh | None = None
         #: Samples of each batch that was handed to the script and used in no step yet.
         self._handed: list[int] = []
         #: Batches that are dealt to this rank and to be passed over.
@@ -151,6 +156,27 @@ class Rank:
         from ._device import choose
 
         return choose(self._native.device, self._native.local_rank)
+
+    def mesh(self) -> DeviceMesh:
+        """The ranks of the group, for a model that does not fit one of them: ``fully_shard(model, mesh=rank.mesh())``.
+
+        Has the ranks of the group meet, as ``join(torch_names=True)`` does, and begins torch's process group: all
+        ranks of the group call it. Where one of them is started again, all are, with the servers' values.
+
+        Returns:
+            A mesh of one dimension, in the order of ranks. A group of one rank has a mesh of one.
+
+        Raises:
+            TradewindError: If torch is older than 2.6, or if other ranks of the group do not come.
+        """
+        self._refuse_forked()
+        if self._mesh is None:
+            if self._names is None:
+                self._take_names("rank.mesh()")
+            from ._mesh import mesh_of
+
+            self._mesh = mesh_of(self)
+        return self._mesh
 
     @property
     def done(self) -> bool:
@@ -216,8 +242,16 @@ class Rank:
                 f"this takes the model, a torch.nn.Module, and not {type(model).__name__}: its parameters are one "
                 "group, of which optimizer.decay_exempt spares some from decay"
             )
-        self._replica = Replica(self, model)
-        return self._replica
+        replica: Replica
+        if "torch.distributed.tensor" in sys.modules:
+            from ._island import Island, is_sharded
+
+            replica = Island(self, model) if is_sharded(model) else Replica(self, model)
+        else:
+            # Nobody can have sharded it.
+            replica = Replica(self, model)
+        self._replica = replica
+        return replica
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -418,15 +452,15 @@ class Rank:
 
     # What the parts of the package call.
 
-    def _take_names(self) -> None:
-        """Meets the other ranks of the group, and sets torch's names of this one."""
+    def _take_names(self, asked: str = "torch_names=True") -> None:
+        """Meets the other ranks of the group, and sets torch's names of this one; `asked` is what the script calls."""
         try:
             from ._names import Names
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
-            raise TradewindError("torch_names=True needs PyTorch, which is missing: pip install torch") from None
-        self._names = Names(self)
+            raise TradewindError(f"{asked} needs PyTorch, which is missing: pip install torch") from None
+        self._names = Names(self, asked)
 
     def _needs_samples(self, samples: int) -> None:
         """The training data have so many samples."""
@@ -480,6 +514,8 @@ class Rank:
         self._replica.part()
         if not self._native.again(reason):
             self._end, self._left = "left", True
+        elif not self._replica.forms_again:
+            self._begin_anew(f"{reason}: this process ends, and all ranks of the group begin anew with the servers' values")
 
     def _reform(self, reason: str, of_step: int) -> None:
         """This incarnation of the group is over: enters the next one.
