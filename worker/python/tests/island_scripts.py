@@ -3,25 +3,22 @@
 import os
 import signal
 import sys
-import time
-import types
 from pathlib import Path
 
 import torch
 from torch import nn
 
+import tradewind as tw
 from scripts import Lines, killed_once, loss_of
 from telling import join
 from telling import told_in_training as told
 
-# What process groups use of it, beside what `scripts` has of it.
-sys.modules["torch._dynamo"].trace_rules = types.SimpleNamespace(clear_lru_cache=lambda: None)
+# DTensors need all of it.
+del sys.modules["torch._dynamo"], torch._dynamo
 
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
-from torch.distributed.fsdp import fully_shard  # noqa: E402
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: E402
 from torch.distributed.tensor import Shard  # noqa: E402
-
-import tradewind as tw  # noqa: E402
 
 
 def model(seed: int = 3) -> nn.Module:
@@ -71,11 +68,14 @@ def own_optimizer(rank: tw.Rank, net: nn.Module) -> torch.optim.Optimizer:
 def train() -> None:
     """Groups begin with values of their own: one of them creates those of the run."""
     rank = join()
-    net = sharded(rank, MODELS[rank.settings.get("model", "plain")](3 + rank.group))
+    told(f"began-{rank.group}-{rank.rank}", os.getpid())
+    net = MODELS[rank.settings.get("model", "plain")](3 + rank.group)
+    if not rank.settings.get("whole"):
+        sharded(rank, net)
     opt = own_optimizer(rank, net)
     count = rank.settings.get("count", 1)
     taken = 0
-    for _ in iter(lambda: rank.done, True):
+    while not rank.done:
         for batch in rank.loader(Lines()):
             if taken == 0:
                 tell_state(rank, net, "initial")
@@ -91,7 +91,88 @@ def train() -> None:
                 opt.step()
             rank.log(loss=loss)
             killed_once(rank, taken)
+            hangs_once(rank, taken)
     tell_state(rank, net, "state")
+
+
+def hangs_once(rank: tw.Rank, taken: int) -> None:
+    """The rank that `script.hung` names is stopped with its tenth batch, before its group's next collective."""
+    stopped = Path(os.environ["TOLD"], "stopped")
+    if taken == 10 and [rank.group, rank.rank] == rank.settings.get("hung") and not stopped.exists():
+        stopped.touch()
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def is_another() -> None:
+    """The model of group 1 has another shape."""
+    rank = join()
+    net = without_statistics()
+    if rank.group == 1:
+        net[0], net[2] = nn.Linear(8, 11), nn.Linear(11, 5)
+    opt = rank.optimizer(sharded(rank, net))
+    while not rank.done:
+        for batch in rank.loader(Lines()):
+            opt.zero_grad()
+            loss_of(net, batch).backward()
+            opt.step()
+
+
+def is_not_the_groups_mesh() -> None:
+    rank = join()
+    rank.mesh()
+    net = without_statistics()
+    mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("copies", "shards"))
+    for layer in net:
+        if list(layer.parameters()):
+            fully_shard(layer, mesh=mesh)
+    rank.optimizer(net)
+
+
+def has_no_mesh() -> None:
+    """FSDP2 makes a mesh of all ranks of torch's process group."""
+    rank = tw.join(os.environ.get("RUN"), torch_names=True)
+    net = without_statistics()
+    fully_shard(net, mesh=init_device_mesh("cpu", (1,)))
+    rank.optimizer(net)
+
+
+def shards_columns() -> None:
+    rank = join()
+    net = without_statistics()
+    fully_shard(net, mesh=rank.mesh(), shard_placement_fn=lambda p: Shard(p.dim() - 1))
+    rank.optimizer(net)
+
+
+def shards_a_part() -> None:
+    rank = join()
+    net = without_statistics()
+    fully_shard(net[0], mesh=rank.mesh())
+    rank.optimizer(net)
+
+
+def shards_halves() -> None:
+    rank = join()
+    net = without_statistics().to(torch.bfloat16)
+    fully_shard(net, mesh=rank.mesh(), mp_policy=MixedPrecisionPolicy(reduce_dtype=torch.float32))
+    rank.optimizer(net)
+
+
+def waits_for_a_mesh() -> None:
+    """Torch is too old, as far as it says."""
+    torch.__version__ = "2.5.1"
+    join().mesh()
+
+
+def takes_a_step() -> None:
+    """So that what needs the run's settings is refused."""
+    rank = join()
+    net = sharded(rank, without_statistics())
+    opt = rank.optimizer(net)
+    for batch in rank.loader(Lines()):
+        loss_of(net, batch).backward()
+        if rank.settings.get("forgets"):
+            net.zero_grad()
+        opt.step()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ gradient: of the flat vector only the own slice is memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,10 +18,12 @@ from torch.distributed.tensor import DTensor, Shard
 from ._group import Ranks, guard
 from ._native import GroupBroken, TradewindError
 from ._replica import Replica, memory_of
+from ._saving import of_state
 from ._shards import Chunk, Piece
 from ._shards import Tensor as Placed
 from ._shards import plan
 from ._sparse import Sparse
+from ._stored import Model
 
 if TYPE_CHECKING:
     from . import _native
@@ -73,7 +74,9 @@ class Island(Replica):
         for number, (_, parameter) in enumerate(self.parameters):
             self._watch(number, parameter)
         self.keep_buffers()
-        self._deal([[(0, elements)]], 0)
+        if self._rank.mesh().size() == 1:
+            # An evaluation joins nobody.
+            self._deal([[(0, elements)]], 0)
         on_gpu = self._device.type == "cuda"
         self._native.bind(memory_of(self._values.values), memory_of(self._gradient.values), on_gpu, True)
 
@@ -93,8 +96,10 @@ class Island(Replica):
             store = self._store_of(joined, own)
             # They meet over Gloo: shards change hands in main memory.
             here = torch.device("cpu")
-            meet = lambda: IslandRanks(joined, store, self._patience(), here, self._native.breaks, self._rank)  # noqa: E731
-            self._ranks = guard("meeting the group", meet)
+            self._ranks = guard(
+                "meeting the group",
+                lambda: IslandRanks(self._rank, joined, store, self._patience(), here, self._native.breaks),
+            )
         # Whoever is told to create initial values creates its slice.
         self.bring_values()
         for buffer, at in self._laid:
@@ -105,6 +110,16 @@ class Island(Replica):
         super().part()
         self._ranks = None
 
+    def stored(self) -> Model:
+        size = self._rank.mesh().size()
+        if size > 1:
+            raise TradewindError(
+                f"the model is sharded over {size} ranks, and none has all of it: the run's model.safetensors is written "
+                "when it is over; for a checkpoint of your own take torch.distributed.checkpoint"
+            )
+        state = self.model.state_dict()
+        return of_state({name: _local(value) if isinstance(value, DTensor) else value for name, value in state.items()})
+
     # Shards and slices.
 
     def _shards(self) -> list[Tensor]:
@@ -113,7 +128,7 @@ class Island(Replica):
 
     @torch.no_grad()
     def _to_slices(self, shards: list[Tensor | None], flat: Tensor, free: bool) -> None:
-        """Brings what ranks hold to those that exchange it. With `free` the shards' memory is given back on the way."""
+        """Brings what ranks hold to those that exchange it. With `free` gradients are let go of on the way."""
         for chunk in self._plan:
             held = [[_part(shards[piece.tensor], piece) for piece in pieces] for pieces in chunk.held]
             taken = self._swap(chunk.number + _OF_CHUNKS, held, [_ranges(flat, pieces) for pieces in chunk.sliced])
@@ -196,6 +211,9 @@ class Island(Replica):
             return
         shards = [None if gradient is None else gradient.reshape(-1) for gradient in self.gradients]
         guard("bringing gradients to slices", lambda: self._to_slices(shards, self._gradient.values, True))
+        for _, parameter in self.parameters:
+            # Of some this rank has no row.
+            parameter.grad = None
 
     def finite(self) -> bool:
         if not self._native.is_local:
@@ -255,8 +273,8 @@ class Island(Replica):
 class IslandRanks(Ranks):
     """The ranks of an island, whose end is that of this process."""
 
-    def __init__(self, *meeting: Any) -> None:
-        *meeting, self._of = meeting
+    def __init__(self, of: Rank, *meeting: Any) -> None:
+        self._of = of
         super().__init__(*meeting)
 
     def gather(self) -> None:
@@ -274,7 +292,8 @@ class IslandRanks(Ranks):
         """A rank that waits in a collective of FSDP2 cannot be freed: its process ends."""
         if not self._of.done:
             self._of._begin_anew(
-                "this rank's lease is lost: its process ends, and all ranks of the group begin anew with the servers' values"
+                "this rank's lease is lost: its process ends, and all ranks of the group begin anew with the servers' "
+                "values"
             )
 
 

@@ -515,7 +515,9 @@ class Rank:
         if not self._native.again(reason):
             self._end, self._left = "left", True
         elif not self._replica.forms_again:
-            self._begin_anew(f"{reason}: this process ends, and all ranks of the group begin anew with the servers' values")
+            self._begin_anew(
+                f"{reason}: this process ends, and all ranks of the group begin anew with the servers' values"
+            )
 
     def _reform(self, reason: str, of_step: int) -> None:
         """This incarnation of the group is over: enters the next one.

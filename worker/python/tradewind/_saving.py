@@ -7,6 +7,7 @@ import json
 import mmap
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -34,6 +35,11 @@ _DTYPES = {
 
 
 def of_model(model: nn.Module) -> Model:
+    """The whole state of a model: see `of_state`."""
+    return of_state(model.state_dict())
+
+
+def of_state(state: Mapping[str, Any]) -> Model:
     """The whole state of a model: parameters, frozen ones too, and persistent buffers; tied ones once.
 
     Raises:
@@ -42,7 +48,7 @@ def of_model(model: nn.Module) -> Model:
     tensors: list[Stored] = []
     notes = {"format": "pt"}
     first: dict[tuple[Any, ...], str] = {}
-    for name, tensor in model.state_dict().items():
+    for name, tensor in state.items():
         if not isinstance(tensor, Tensor):
             sys.stderr.write(f"tradewind: {name} is no tensor and is not saved; rank.keep keeps such a state\n")
             continue

@@ -1,8 +1,8 @@
 """Which values of a sharded model go from which rank of a group to which, for exchanges. Imports no torch.
 
-FSDP2 cuts each parameter into rows, one piece a rank, the first ones longer: `Shard(0)`. Exchanges cut the flat vector
-of all parameters into blocks and deal them to the ranks: a rank's slice. So a piece of a parameter is *held* by one rank
-and *exchanged* by one, often another. All of it follows from the layout, which all ranks have; nothing is asked.
+FSDP2 cuts each parameter into rows, one piece a rank, the first ones longer: `Shard(0)`. Exchanges cut the flat
+vector of all parameters into blocks and deal them to the ranks: a rank's slice. So a piece of a parameter is *held* by
+one rank and *exchanged* by one, often another. All of it follows from the layout, which all ranks have; nothing is asked.
 """
 
 from __future__ import annotations
