@@ -75,6 +75,12 @@ def train() -> None:
     opt = own_optimizer(rank, net)
     count = rank.settings.get("count", 1)
     taken = 0
+
+    @rank.evaluate
+    def error(net: nn.Module) -> float:
+        data = Lines()
+        return float(loss_of(net, [data.x, data.y, None]))
+
     while not rank.done:
         for batch in rank.loader(Lines()):
             if taken == 0:
@@ -93,6 +99,9 @@ def train() -> None:
             killed_once(rank, taken)
             hangs_once(rank, taken)
     tell_state(rank, net, "state")
+    if rank.settings.get("saves") and not rank.evaluating and rank.group == 0:
+        rank.save(Path(os.environ["TOLD"], "own.safetensors"))
+        rank.save(Path(os.environ["TOLD"], "own"), max_shard_bytes=300)
 
 
 def hangs_once(rank: tw.Rank, taken: int) -> None:

@@ -1,10 +1,12 @@
 """Groups whose model is sharded by FSDP2, in real runs."""
 
+import json
 import unittest
 
 import torch
 
 import island_scripts
+import tradewind as tw
 from runs import ASYNC, Keys, Run, RunCase
 from scripts import Lines, loss_of
 
@@ -114,6 +116,31 @@ class AsAPlainGroup(IslandCase):
 
     def test_with_answers_that_are_differences(self) -> None:
         self.check({"exchange.down": "bf16", "exchange.up": "bf16"})
+
+
+class Saving(IslandCase):
+    def test_a_model_in_shards_is_evaluated_and_saved(self) -> None:
+        keys: Keys = {"script.model": "statistics", "script.saves": True}
+        run = self.trained([2, 1], keys, 20)
+        state = self.same(run, "state", [2, 1])
+        net, data = island_scripts.model(), Lines()
+        folder = run.told / "own"
+        index = json.loads((folder / "model.safetensors.index.json").read_text())
+        files = sorted(set(index["weight_map"].values()))
+        self.assertEqual(files, [f"model-{n + 1:05}-of-{len(files):05}.safetensors" for n in range(len(files))])
+        self.assertGreater(len(files), 2)
+        self.assertEqual({path.name for path in folder.iterdir()}, {*files, "model.safetensors.index.json"})
+        shards = {name: tensor for file in files for name, tensor in tw.load(folder / file).items()}
+        for saved in (tw.load(run.told / "own.safetensors"), shards, tw.load(run.told / "run/model.safetensors")):
+            net.load_state_dict(saved)
+            for name, values in net.state_dict().items():
+                # Integers are each rank's own.
+                if values.is_floating_point():
+                    torch.testing.assert_close(values.flatten(), state[name], rtol=0, atol=0)
+        net.eval()
+        with torch.no_grad():
+            error = float(loss_of(net, [data.x, data.y, None]))
+        self.assertAlmostEqual(run.json("summary.json")["metric"]["value"], error, delta=1e-5 * error)
 
 
 class Faults(IslandCase):

@@ -9,12 +9,14 @@ gradient: of the flat vector only the own slice is memory.
 from __future__ import annotations
 
 import math
+import os
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Shard
 
+from ._gathered import save
 from ._group import Ranks, guard
 from ._native import GroupBroken, TradewindError
 from ._replica import Replica, memory_of
@@ -110,13 +112,18 @@ class Island(Replica):
         super().part()
         self._ranks = None
 
-    def stored(self) -> Model:
-        size = self._rank.mesh().size()
-        if size > 1:
+    def save(self, path: str | os.PathLike[str], shard_bytes_max: int | None) -> None:
+        ranks = self._ranks
+        if self._rank.mesh().size() == 1:
+            return super().save(path, shard_bytes_max)
+        if ranks is None:
             raise TradewindError(
-                f"the model is sharded over {size} ranks, and none has all of it: the run's model.safetensors is written "
-                "when it is over; for a checkpoint of your own take torch.distributed.checkpoint"
+                "the model is sharded over ranks that have not met yet: call rank.save after the first batch is taken"
             )
+        guard("saving the model", lambda: save(self.model, path, shard_bytes_max, ranks))
+
+    def stored(self) -> Model:
+        """Of a group of one rank."""
         state = self.model.state_dict()
         return of_state({name: _local(value) if isinstance(value, DTensor) else value for name, value in state.items()})
 

@@ -392,6 +392,8 @@ class Rank:
     def save(self, path: str | os.PathLike[str], *, max_shard_bytes: int | None = None) -> None:
         """Writes the model as it is on this rank: parameters, frozen ones too, and persistent buffers.
 
+        Where the model is sharded all ranks of the group call it, and the first one writes, with a few MiB more memory.
+
         Args:
             path: A file such as ``model.safetensors``, which `tradewind.load` and ``load_state_dict`` read again,
                 and which is whole or not there. With `max_shard_bytes` a folder, for the layout of Hugging Face:
@@ -404,11 +406,7 @@ class Rank:
         """
         if self._replica is None:
             raise TradewindError("call rank.optimizer(model) first: that is the model that is saved")
-        stored = self._replica.stored()
-        if max_shard_bytes is None:
-            _native.save(os.fspath(path), stored.tensors, stored.notes)
-        else:
-            _native.save_sharded(os.fspath(path), stored.tensors, stored.notes, max_shard_bytes)
+        self._replica.save(path, max_shard_bytes)
 
     @overload
     def keep(self, name: str, value: S) -> S: ...  # type: ignore[overload-overlap]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -180,6 +181,10 @@ class Replica:
     def stored(self) -> Model:
         """Its whole state, as files have it."""
         return of_model(self.model)
+
+    def save(self, path: str | os.PathLike[str], shard_bytes_max: int | None) -> None:
+        """Writes it, as `tradewind.Rank.save` says."""
+        self.stored().save(path, shard_bytes_max)
 
     @contextmanager
     def evaluating(self) -> Iterator[nn.Module]:
