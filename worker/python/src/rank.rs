@@ -434,7 +434,14 @@ impl Rank {
             let driver = Driver::start(evaluator.map_err(given_up)?)?;
             return self.evaluator.set(driver).map_err(|_| bound());
         }
-        let trainer = Trainer::new(entry, &spec, &layout, values, gradient, Model { on_gpu, sharded });
+        let trainer = Trainer::new(
+            entry,
+            &spec,
+            &layout,
+            values,
+            gradient,
+            Model { on_gpu, sharded },
+        );
         let driver = Driver::start(trainer.map_err(given_up)?)?;
         self.driver.set(driver).map_err(|_| bound())
     }

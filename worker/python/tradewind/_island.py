@@ -366,7 +366,7 @@ def _refuse_unfit(rank: Rank, model: nn.Module) -> None:
             )
         if tuple(parameter.placements) != (Shard(0),) or type(parameter.placements[0]) is not Shard:
             raise TradewindError(
-                f"parameter {name} is placed as {parameter.placements[0]}, and only rows, Shard(0), are exchanged: "
+                f"parameter {name} is placed as {parameter.placements[0]!r}, and only rows, Shard(0), are exchanged: "
                 "leave shard_placement_fn out"
             )
         if parameter.dtype != torch.float32:
