@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -105,11 +106,22 @@ def train() -> None:
 
 
 def hangs_once(rank: tw.Rank, taken: int) -> None:
-    """The rank that `script.hung` names is stopped with its tenth batch, before its group's next collective."""
-    stopped = Path(os.environ["TOLD"], "stopped")
-    if taken == 10 and [rank.group, rank.rank] == rank.settings.get("hung") and not stopped.exists():
-        stopped.touch()
-        os.kill(os.getpid(), signal.SIGSTOP)
+    """The rank that `script.hung` names is stopped with its tenth batch. Other groups wait with their 25th until its
+    next process is there.
+    """
+    hung = rank.settings.get("hung")
+    if hung is None:
+        return
+    stopped, back = Path(os.environ["TOLD"], "stopped"), Path(os.environ["TOLD"], "back")
+    if [rank.group, rank.rank] == hung:
+        if stopped.exists():
+            back.touch()
+        elif taken == 10:
+            stopped.touch()
+            os.kill(os.getpid(), signal.SIGSTOP)
+    elif rank.group != hung[0] and taken == 25:
+        while not back.exists():
+            time.sleep(0.05)
 
 
 def is_another() -> None:
