@@ -112,7 +112,8 @@ class AsAPlainGroup(IslandCase):
         self.check(DILOCO)
 
     def test_with_exchanges_behind_the_next_step(self) -> None:
-        self.check({"train.overlap": 1, "script.model": "statistics"})
+        # Statistics of the last step, which is not exchanged, would be each rank's own.
+        self.check({"train.overlap": 1})
 
     def test_with_answers_that_are_differences(self) -> None:
         self.check({"exchange.down": "bf16", "exchange.up": "bf16"})
