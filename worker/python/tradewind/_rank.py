@@ -243,12 +243,12 @@ class Rank:
                 "group, of which optimizer.decay_exempt spares some from decay"
             )
         replica: Replica
-        if "torch.distributed.tensor" in sys.modules:
+        # Without that nobody can have sharded it. Older versions of torch have DTensor elsewhere, and no fully_shard.
+        if hasattr(sys.modules.get("torch.distributed.tensor"), "DTensor"):
             from ._island import Island, is_sharded
 
             replica = Island(self, model) if is_sharded(model) else Replica(self, model)
         else:
-            # Nobody can have sharded it.
             replica = Replica(self, model)
         self._replica = replica
         return replica
