@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from ._group import FOREVER
 from ._native import TradewindError
 from ._saving import DTYPES, bytes_of
 from ._shards import rows
@@ -184,8 +185,8 @@ def _gathered(tensor: Any, ranks: IslandRanks) -> Iterator[Any]:
             if holder == ranks.rank == 0:
                 yield bytes_of(own[begin : begin + length])
             elif holder == ranks.rank:
-                ranks.send(own[begin : begin + length].cpu(), 0, _TAG).wait()
+                ranks.send(own[begin : begin + length].cpu(), 0, _TAG).wait(FOREVER)
             elif ranks.rank == 0:
                 room = torch.empty(length, dtype=tensor.dtype)
-                ranks.receive(room, holder, _TAG).wait()
+                ranks.receive(room, holder, _TAG).wait(FOREVER)
                 yield bytes_of(room)

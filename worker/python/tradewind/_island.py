@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Shard
 
 from ._gathered import save
-from ._group import Ranks, guard
+from ._group import FOREVER, Ranks, guard
 from ._native import GroupBroken, TradewindError
 from ._replica import Replica, memory_of
 from ._saving import of_state
@@ -332,7 +332,8 @@ def swap(ranks: IslandRanks | None, own: int, tag: int, given: list[list[Tensor]
 
     def end() -> None:
         for work in works:
-            work.wait()
+            # Without this it would be the time that ranks have to meet in.
+            work.wait(FOREVER)
         for pieces, room in received:
             torch._foreach_copy_(pieces, list(room.split([piece.numel() for piece in pieces])))
 
