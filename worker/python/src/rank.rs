@@ -27,7 +27,7 @@ use crate::memory::Memory;
 use crate::process_log;
 use crate::samples::{self, Samples};
 use crate::saving::Tensor;
-use crate::training::{self, Outcome, Said, Trainer};
+use crate::training::{self, Model, Outcome, Said, Trainer};
 
 /// Where a tensor lies in the flat vector.
 #[pyclass(frozen, get_all)]
@@ -322,6 +322,13 @@ impl Rank {
         self.config.exchange.reduce == Reduce::Scatter
     }
 
+    /// Whether values are needed where an exchange has brought them once the model has them: they may be those of
+    /// the next step as well, or the next answer a difference to them.
+    #[getter]
+    fn keeps_values(&self) -> bool {
+        self.config.train.overlap || self.config.exchange.down.lossy()
+    }
+
     /// The largest norm of the group's mean gradient, if there is one.
     #[getter]
     fn clip_norm(&self) -> Option<f64> {
@@ -404,17 +411,24 @@ impl Rank {
     }
 
     /// The memory of the flat vector's values and of its gradient, which the rank keeps.
-    /// `on_gpu` is whether the ranks reduce on one.
-    #[pyo3(signature = (values, gradient, on_gpu=false))]
+    /// `on_gpu` is whether the ranks reduce on one, and `sharded` whether of both a rank has its own slice alone.
+    #[pyo3(signature = (values, gradient, on_gpu=false, sharded=false))]
     fn bind(
         &self,
         values: &Bound<'_, PyAny>,
         gradient: &Bound<'_, PyAny>,
         on_gpu: bool,
+        sharded: bool,
     ) -> PyResult<()> {
         let (spec, layout) = locked(&self.described).clone().ok_or_else(undescribed)?;
         let values = Memory::new(values, layout.elements(), "the flat vector")?;
         let gradient = Memory::new(gradient, layout.elements(), "the gradient")?;
+        if sharded && spec.optimizer.capabilities().layerwise() {
+            return Err(wrong(
+                "the steps of this optimizer follow from the lengths of whole tensors, of which a rank has only its \
+                 rows where the model is sharded: take another optimizer.name, such as \"adamw\"",
+            ));
+        }
         let entry = locked(&self.entry).take();
         let entry = entry.ok_or_else(bound)?;
         if entry.evaluates.is_some() {
@@ -422,7 +436,14 @@ impl Rank {
             let driver = Driver::start(evaluator.map_err(given_up)?)?;
             return self.evaluator.set(driver).map_err(|_| bound());
         }
-        let trainer = Trainer::new(entry, &spec, &layout, values, gradient, on_gpu);
+        let trainer = Trainer::new(
+            entry,
+            &spec,
+            &layout,
+            values,
+            gradient,
+            Model { on_gpu, sharded },
+        );
         let driver = Driver::start(trainer.map_err(given_up)?)?;
         self.driver.set(driver).map_err(|_| bound())
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ class Arrays:
     backwards = 0
     #: There is nobody to average with, so that `rank.no_sync` changes nothing.
     synchronizes = True
+    #: A group of one rank does, in any process.
+    forms_again = True
 
     def __init__(self, rank: Rank, arrays: Mapping[str, Any], samples: int) -> None:
         if rank.group_size > 1:
@@ -77,6 +80,10 @@ class Arrays:
             for name, array in self.values.items()
         ]
         return Model(tensors, {})
+
+    def save(self, path: str | os.PathLike[str], shard_bytes_max: int | None) -> None:
+        """Writes them, as `tradewind.Rank.save` says."""
+        self.stored().save(path, shard_bytes_max)
 
     @contextmanager
     def evaluating(self) -> Iterator[dict[str, np.ndarray]]:

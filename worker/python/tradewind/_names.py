@@ -67,8 +67,9 @@ class Names:
         TradewindError: If they have not come.
     """
 
-    def __init__(self, rank: Rank) -> None:
+    def __init__(self, rank: Rank, asked: str = "torch_names=True") -> None:
         self._rank = rank
+        self._asked = asked
         folder = rank._native.folder
         # The evaluation has one process, whatever the file says about groups.
         self._size = 1 if rank.evaluating or folder is None else rank.group_size
@@ -193,12 +194,11 @@ class Names:
         absent = ", ".join(f"rank {number}" for number in missing())
         if now >= self._deadline:
             raise Unavailable(
-                f"{absent} of group {self._rank.group} did not come within {_WAIT_SECONDS:.0f} s, and torch_names=True "
-                "needs all ranks of the group: every rank calls tradewind.join(torch_names=True), before anything "
-                "that takes long"
+                f"{absent} of group {self._rank.group} did not come within {_WAIT_SECONDS:.0f} s, and {self._asked} "
+                "needs all ranks of the group: every rank calls it, before anything that takes long"
             )
         self._tell_at = self._deadline
-        sys.stderr.write(f"tradewind: torch_names=True: waiting for {absent} of group {self._rank.group}\n")
+        sys.stderr.write(f"tradewind: {self._asked}: waiting for {absent} of group {self._rank.group}\n")
 
     # Afterwards.
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     import numpy
     import torch
+    from torch.distributed.device_mesh import DeviceMesh
     from torch.utils.data import Dataset
 
     from ._arrays import Arrays
@@ -96,6 +97,9 @@ class Rank:
         self._losses: list[float] = []
         self._losses_of_next: list[float] = []
         self._process = os.getpid()
+        #: Torch's names of this rank, and the mesh of its group, once somebody has asked.
+        self._names: Names | None = None
+        self._mesh: DeviceMesh | None = None
         #: Samples of each batch that was handed to the script and used in no step yet.
         self._handed: list[int] = []
         #: Batches that are dealt to this rank and to be passed over.
@@ -154,6 +158,27 @@ class Rank:
         from ._device import choose
 
         return choose(self._native.device, self._native.local_rank)
+
+    def mesh(self) -> DeviceMesh:
+        """The ranks of the group, for a model that does not fit one of them: ``fully_shard(model, mesh=rank.mesh())``.
+
+        Has the ranks of the group meet, as ``join(torch_names=True)`` does, and begins torch's process group: all
+        ranks of the group call it. Where one of them is started again, all are, with the servers' values.
+
+        Returns:
+            A mesh of one dimension, in the order of ranks. A group of one rank has a mesh of one.
+
+        Raises:
+            TradewindError: If torch is older than 2.6, or if other ranks of the group do not come.
+        """
+        self._refuse_forked()
+        if self._mesh is None:
+            if self._names is None:
+                self._take_names("rank.mesh()")
+            from ._mesh import mesh_of
+
+            self._mesh = mesh_of(self)
+        return self._mesh
 
     @property
     def done(self) -> bool:
@@ -219,8 +244,16 @@ class Rank:
                 f"this takes the model, a torch.nn.Module, and not {type(model).__name__}: its parameters are one "
                 "group, of which optimizer.decay_exempt spares some from decay"
             )
-        self._replica = Replica(self, model)
-        return self._replica
+        replica: Replica
+        # Without that nobody can have sharded it. Older versions of torch have DTensor elsewhere, and no fully_shard.
+        if hasattr(sys.modules.get("torch.distributed.tensor"), "DTensor"):
+            from ._island import Island, is_sharded
+
+            replica = Island(self, model) if is_sharded(model) else Replica(self, model)
+        else:
+            replica = Replica(self, model)
+        self._replica = replica
+        return replica
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -363,6 +396,8 @@ class Rank:
     def save(self, path: str | os.PathLike[str], *, max_shard_bytes: int | None = None) -> None:
         """Writes the model as it is on this rank: parameters, frozen ones too, and persistent buffers.
 
+        Where the model is sharded all ranks of the group call it, and the first one writes, with a few MiB more memory.
+
         Args:
             path: A file such as ``model.safetensors``, which `tradewind.load` and ``load_state_dict`` read again,
                 and which is whole or not there. With `max_shard_bytes` a folder, for the layout of Hugging Face:
@@ -375,11 +410,7 @@ class Rank:
         """
         if self._replica is None:
             raise TradewindError("call rank.optimizer(model) first: that is the model that is saved")
-        stored = self._replica.stored()
-        if max_shard_bytes is None:
-            _native.save(os.fspath(path), stored.tensors, stored.notes)
-        else:
-            _native.save_sharded(os.fspath(path), stored.tensors, stored.notes, max_shard_bytes)
+        self._replica.save(path, max_shard_bytes)
 
     @overload
     def keep(self, name: str, value: S) -> S: ...  # type: ignore[overload-overlap]
@@ -423,15 +454,15 @@ class Rank:
 
     # What the parts of the package call.
 
-    def _take_names(self) -> None:
-        """Meets the other ranks of the group, and sets torch's names of this one."""
+    def _take_names(self, asked: str = "torch_names=True") -> None:
+        """Meets the other ranks of the group, and sets torch's names of this one; `asked` is what the script calls."""
         try:
             from ._names import Names
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
-            raise TradewindError("torch_names=True needs PyTorch, which is missing: pip install torch") from None
-        self._names = Names(self)
+            raise TradewindError(f"{asked} needs PyTorch, which is missing: pip install torch") from None
+        self._names = Names(self, asked)
 
     def _needs_samples(self, samples: int) -> None:
         """The training data have so many samples."""
@@ -485,6 +516,10 @@ class Rank:
         self._replica.part()
         if not self._native.again(reason):
             self._end, self._left = "left", True
+        elif not self._replica.forms_again:
+            self._begin_anew(
+                f"{reason}: this process ends, and all ranks of the group begin anew with the servers' values"
+            )
 
     def _reform(self, reason: str, of_step: int) -> None:
         """This incarnation of the group is over: enters the next one.
