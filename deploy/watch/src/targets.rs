@@ -42,6 +42,15 @@ fn runs_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if is_experiment {
         let mut runs = entries(&folder.join("runs"));
         runs.retain(is_run);
+        // A search for good settings has hundreds of them: those that were begun last are of interest.
+        let begun = |run: &PathBuf| {
+            fs::metadata(run.join(run_files::CONFIG))
+                .and_then(|is| is.modified())
+                .ok()
+        };
+        runs.sort_by_cached_key(|run| std::cmp::Reverse(begun(run)));
+        runs.truncate(RUNS_MAX);
+        runs.sort();
         if runs.is_empty() {
             let text = format!("no run of the experiment in {} has begun", folder.display());
             return Err(BadInput(text).into());
@@ -94,6 +103,26 @@ mod tests {
         check(&["b", "a", "b"], &["b", "a"]);
         check(&["experiment"], &["experiment/runs/x", "experiment/runs/y"]);
         check(&["fleet", "a"], &["fleet", "b", "a"]);
+        // Of many cells the last ones.
+        for number in 0..=RUNS_MAX {
+            let cell = at(&format!("many/runs/{number:03}"));
+            folder(&cell);
+            let config = fs::File::options()
+                .write(true)
+                .open(cell.join("config.toml"))
+                .unwrap();
+            let begun =
+                std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(number as u64);
+            config.set_modified(begun).unwrap();
+        }
+        fs::write(at("many/experiment.toml"), "").unwrap();
+        let found = find(&[at("many")]).unwrap();
+        assert_eq!(
+            (found.len(), &found[0].path),
+            (RUNS_MAX, &at("many/runs/001"))
+        );
+        let error = find(&[at("many"), at("a")]).unwrap_err().to_string();
+        assert!(error.starts_with("these are 65 runs"), "{error}");
         let error = find(&[at("nothing")]).unwrap_err().to_string();
         assert!(error.starts_with("there is no folder"), "{error}");
     }
