@@ -236,8 +236,11 @@ fn read_table(
     for (name, item) in table.iter() {
         let full = format!("{prefix}{name}");
         let line = sheet::line(text, table, name);
+        if values.besides.contains(&full.as_str()) {
+            continue;
+        }
         match item.as_table_like() {
-            Some(_) if full == RECORDED || values.besides.contains(&full.as_str()) => {}
+            Some(_) if full == RECORDED => {}
             Some(inner) if prefix.is_empty() => {
                 read_table(text, &format!("{full}."), inner, values, problems);
             }

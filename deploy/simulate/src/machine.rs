@@ -1,6 +1,6 @@
 //! The machine that a run would run on, and what fails there: sections of a plan.
 
-use tradewind_common::choice::{Field, Kind};
+use tradewind_common::choice::{Field, Kind, Settings};
 use tradewind_common::settings;
 use tradewind_common::straggler::Dials;
 
@@ -50,6 +50,13 @@ settings! {
             kind: Kind::Count { min: 0, max: 1_000_000_000 },
             default: "0",
             meaning: "Number of exchanges of each group, on average, after which the simulation ends. 0 ends it when `train.samples` are applied.",
+        },
+        /// Whether the picture shows how many times as fast as the first point.
+        speedup: bool = Field {
+            key: "simulate.speedup",
+            kind: Kind::Flag,
+            default: "false",
+            meaning: "Whether the picture of a sweep shows samples a second as multiples of those of its first point.",
         },
     }
 }
@@ -255,6 +262,30 @@ settings! {
     }
 }
 
+/// The keys of a plan that a run's file does not have, in Markdown.
+pub(crate) fn markdown() -> String {
+    let sections = [
+        ("simulate", Extent::FIELDS),
+        ("machine", Machine::FIELDS),
+        ("failures", Failures::FIELDS),
+    ];
+    let mut text = String::new();
+    for (name, fields) in sections {
+        text += &format!("### `[{name}]`\n\n| key | takes | default | meaning |\n|---|---|---|---|\n");
+        for (_, field) in fields {
+            let Field {
+                key,
+                kind,
+                default,
+                meaning,
+            } = field;
+            text += &format!("| `{key}` | {kind} | `{default}` | {meaning} |\n");
+        }
+        text += "\n";
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
 impl Machine {
     /// Time of a step's computation without jitter, of a batch of so many samples.
     pub(crate) fn computes(&self, batch: f64) -> f64 {
@@ -311,7 +342,6 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tradewind_common::choice::Settings;
 
     #[test]
     fn a_collective_is_hops_and_bytes() {
