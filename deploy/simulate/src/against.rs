@@ -78,6 +78,27 @@ pub(crate) fn compare(plan: &Plan, measured: &Path, experiment: Option<&Path>) -
     Ok(())
 }
 
+/// Prints what each cell of an experiment would come to, as CSV.
+pub(crate) fn predict_all(plan: &Plan, experiment: &Path) -> anyhow::Result<()> {
+    let experiment = Experiment::read(experiment)?;
+    let mut table = csv::Writer::from_writer(Vec::new());
+    table.write_record(["setting", "seed", "seconds", "updates", "delay_p50", "lag_max"])?;
+    for (point, seed) in experiment.cells() {
+        let numbers = predict(plan, experiment.config(&point, seed)?)?;
+        let labels: Vec<&str> = point.iter().map(|(_, label)| label.as_str()).collect();
+        table.write_record([
+            labels.join(", "),
+            seed.to_string(),
+            format!("{:.2}", numbers.seconds),
+            numbers.updates.to_string(),
+            numbers.delay_p50.to_string(),
+            numbers.lag_max.to_string(),
+        ])?;
+    }
+    let text = String::from_utf8(table.into_inner()?)?;
+    Ok(tradewind_process::log::print(&text)?)
+}
+
 /// The median and the largest of the errors, without their signs.
 pub(crate) fn summary(rows: &[Compared]) -> (f64, f64) {
     let mut errors: Vec<f64> = rows.iter().map(|row| row.error().abs()).collect();
@@ -174,3 +195,6 @@ pub(crate) fn stored(
     }
     Ok(rows)
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,10 +21,8 @@ pub(crate) struct Legs {
     pub(crate) server_receives: Nanos,
     /// Fresh values on a server's link, what copies are sent included.
     pub(crate) server_sends: Nanos,
-    /// Cores of a server, for what comes in.
-    pub(crate) cores_receive: Nanos,
-    /// Cores of a server, for what goes out.
-    pub(crate) cores_send: Nanos,
+    /// Cores of a server, for all that the exchange makes them move.
+    pub(crate) cores: Nanos,
     /// What hides nothing: messages follow each other, so the first block is there after this part of the time
     /// that all of them take.
     pub(crate) first_block: f64,
@@ -118,8 +116,8 @@ impl Sizes {
         let (rank, server) = (run.busiest_rank(), run.busiest_server(1));
         let of = |bytes: u64, rate: f64| nanos(bytes as f64 / rate);
         let copies = f64::from(run.copies);
-        // Half of what the cores move is pushed, half pulled; copies are moved on.
-        let moved = 4.0 * server.values as f64 * copies / (machine.server_gb_per_s * 1e9);
+        // Pushed and pulled; copies are moved on.
+        let moved = 8.0 * server.values as f64 * copies / (machine.server_gb_per_s * 1e9);
         let of_messages = |messages: u64| messages as f64 * machine.message_us / 1e6;
         let exchanged = 4.0 * rank.values as f64 / (machine.rank_gb_per_s * 1e9);
         let collectives = run.collectives(size);
@@ -128,8 +126,7 @@ impl Sizes {
             rank_receives: of(rank.received.wire, machine.rank_link()).max(nanos(exchanged)),
             server_receives: of(server.received.wire, machine.server_link()),
             server_sends: of(server.sent.wire, machine.server_link()),
-            cores_receive: nanos(moved + of_messages(server.received.messages)),
-            cores_send: nanos(moved),
+            cores: nanos(moved + of_messages(server.received.messages)),
             first_block: 1.0 / server.received.messages.max(1) as f64,
             reduce: nanos(machine.collective_seconds(size, 2.0, collectives.reduce)),
             gather: nanos(machine.collective_seconds(size, 1.0, collectives.gather)),

@@ -45,8 +45,9 @@ pub struct Arguments {
     /// configuration is taken from there, the machine and the model's size from the plan.
     #[arg(long, value_name = "PATH")]
     against: Option<PathBuf>,
-    /// With --against results.csv: the experiment's file.
-    #[arg(long, value_name = "FILE", requires = "against")]
+    /// An experiment's file: simulate each of its cells on the plan's machine, or with --against results.csv
+    /// those that have results.
+    #[arg(long, value_name = "FILE")]
     experiment: Option<PathBuf>,
     /// One JSON object a point instead of text.
     #[arg(long, conflicts_with = "against")]
@@ -72,9 +73,10 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             return Exit::BadInput.into();
         }
     };
-    let done = match &arguments.against {
-        Some(measured) => against::compare(&plan, measured, arguments.experiment.as_deref()),
-        None => points(&plan, arguments),
+    let done = match (&arguments.against, &arguments.experiment) {
+        (Some(measured), experiment) => against::compare(&plan, measured, experiment.as_deref()),
+        (None, Some(experiment)) => against::predict_all(&plan, experiment),
+        (None, None) => points(&plan, arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

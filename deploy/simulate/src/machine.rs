@@ -183,12 +183,19 @@ settings! {
             default: "20.0",
             meaning: "Microseconds of a hop of a collective. An all-reduce over N ranks takes 2·log2(N) hops, a gather log2(N).",
         },
-        /// Of a rank in a collective, 10^9 bits a second.
+        /// Whether hops are along a ring.
+        collective_ring: bool = Field {
+            key: "machine.collective_ring",
+            kind: Kind::Flag,
+            default: "false",
+            meaning: "Whether collectives go around a ring: an all-reduce takes 2·(N − 1) hops, a gather N − 1. So do Gloo's.",
+        },
+        /// Of a ring, 10^9 bits a second.
         collective_gbit: f64 = Field {
             key: "machine.collective_gbit",
             kind: Kind::Number { min: 0.0, max: 1e6 },
             default: "0.0",
-            meaning: "Rate at which a rank sends in a collective, in 10^9 bits a second. 0 is its part of the node's link.",
+            meaning: "Rate at which a ring of ranks passes values on, in 10^9 bits a second. 0 is that of a node's link: ranks of a node hand on inside it, and one of them sends on.",
         },
         /// Part of a step behind which a reduction hides.
         reduce_hidden: f64 = Field {
@@ -315,10 +322,10 @@ impl Machine {
         }
     }
 
-    /// Bytes a second of a rank in a collective.
+    /// Bytes a second that a ring of ranks passes on.
     fn collective(&self) -> f64 {
         match self.collective_gbit {
-            0.0 => self.rank_link(),
+            0.0 => self.link_gbit * 1e9 / 8.0,
             gbit => gbit * 1e9 / 8.0,
         }
     }
@@ -327,15 +334,18 @@ impl Machine {
         nanos(self.latency_us / 1e6)
     }
 
-    /// How long a collective takes over `size` ranks that passes through the tree `ways` times while each rank
+    /// How long a collective takes over `size` ranks that passes through the tree, or the ring, `ways` times while each rank
     /// sends `bytes`: α + β·bytes (Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective
     /// Communication Operations in MPICH", section 3).
     pub(crate) fn collective_seconds(&self, size: u32, ways: f64, bytes: u64) -> f64 {
         if size <= 1 {
             return 0.0;
         }
-        let hops = ways * f64::from(size).log2().ceil();
-        hops * self.collective_latency_us / 1e6 + bytes as f64 / self.collective()
+        let hops = match self.collective_ring {
+            true => f64::from(size - 1),
+            false => f64::from(size).log2().ceil(),
+        };
+        ways * hops * self.collective_latency_us / 1e6 + bytes as f64 / self.collective()
     }
 }
 
@@ -352,8 +362,14 @@ mod tests {
             ..Machine::of_given(|_, _| None).unwrap()
         };
         assert_eq!(machine.collective_seconds(1, 2.0, 1_000_000), 0.0);
-        let seconds = machine.collective_seconds(9, 2.0, 500_000);
+        let seconds = machine.collective_seconds(9, 2.0, 1_000_000);
         assert!((seconds - (8.0 * 10e-6 + 1e-3)).abs() < 1e-12, "{seconds}");
+        let ring = Machine {
+            collective_ring: true,
+            ..machine
+        };
+        let seconds = ring.collective_seconds(9, 2.0, 1_000_000);
+        assert!((seconds - (16.0 * 10e-6 + 1e-3)).abs() < 1e-12, "{seconds}");
         assert_eq!(machine.computes(4.0), 0.0);
         assert_eq!(machine.server_link(), 1e9);
     }

@@ -403,6 +403,23 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn plans_that_are_shipped_are_right() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plans");
+        let mut seen = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            // An experiment, whose runs are to be compared with what is predicted of them.
+            if !text.contains("[experiment]") {
+                let points = Plan::read(&path, &[]).unwrap().points();
+                assert!(!points.unwrap().is_empty(), "{}", path.display());
+                seen += 1;
+            }
+        }
+        assert!(seen > 0);
+    }
+
+    #[test]
     fn a_sweep_is_every_combination() {
         let text = format!(
             "{BASE}\n[sweep]\nsimulate.groups = [1, 2]\ntrain.consistency = [\"sync\", \"async\"]\n\

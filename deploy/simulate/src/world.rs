@@ -369,7 +369,7 @@ impl<'a> World<'a> {
             .receives
             .serve(self.now + latency, legs.server_receives);
         let received = received.max(self.now + latency + legs.rank_sends);
-        let (taken, done) = server.cores.serve(begins, legs.cores_receive);
+        let (taken, done) = server.cores.serve(begins, legs.cores);
         let all_in = received.max(done);
         let first = taken + ((all_in - taken) as f64 * legs.first_block) as Nanos;
         this.exchange = Some(Exchange {
@@ -482,10 +482,9 @@ impl<'a> World<'a> {
             let applied = begins + takes * part / updates.max(1);
             let ready = applied.max(exchange.all_in) + copied;
             let server = &mut self.server;
-            let (taken, moved) = server.cores.serve(begins + copied, legs.cores_send);
-            let (begun, sent) = server.sends.serve(taken, legs.server_sends);
+            let (begun, sent) = server.sends.serve(begins + copied, legs.server_sends);
             let latency = self.plan.machine.latency();
-            let last = ready.max(moved).max(sent) + latency;
+            let last = ready.max(sent) + latency;
             let received = last.max(begun + latency + legs.rank_receives);
             let answered = Event::Answered(*group, this.life, reply.version);
             self.agenda.put(received + legs.gather, answered);
@@ -694,3 +693,6 @@ fn exponential(seed: u64, parts: [u64; 3], mean_seconds: f64) -> Nanos {
     let seconds = -uniform(seed, parts).ln() * mean_seconds;
     (seconds * SECOND).min(9e18) as Nanos
 }
+
+#[cfg(test)]
+mod tests;
