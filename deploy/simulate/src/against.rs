@@ -38,7 +38,11 @@ impl Compared {
 }
 
 /// Compares and prints.
-pub(crate) fn compare(plan: &Plan, measured: &Path, experiment: Option<&Path>) -> anyhow::Result<()> {
+pub(crate) fn compare(
+    plan: &Plan,
+    measured: &Path,
+    experiment: Option<&Path>,
+) -> anyhow::Result<()> {
     let rows = match experiment {
         Some(experiment) => stored(plan, measured, experiment, |_| true)?,
         None if measured.is_dir() => vec![of_run(plan, measured)?],
@@ -49,7 +53,11 @@ pub(crate) fn compare(plan: &Plan, measured: &Path, experiment: Option<&Path>) -
     };
     say("predicted s  measured s   error  updates (measured)  median delay  largest lag  run");
     for row in &rows {
-        let Compared { predicted, measured, .. } = row;
+        let Compared {
+            predicted,
+            measured,
+            ..
+        } = row;
         say(format_args!(
             "{:11.2} {:11.2} {:+6.1} %  {:8} ({:8})  {:5} ({:3})  {:4} ({:4})  {}",
             predicted.seconds,
@@ -82,7 +90,14 @@ pub(crate) fn compare(plan: &Plan, measured: &Path, experiment: Option<&Path>) -
 pub(crate) fn predict_all(plan: &Plan, experiment: &Path) -> anyhow::Result<()> {
     let experiment = Experiment::read(experiment)?;
     let mut table = csv::Writer::from_writer(Vec::new());
-    table.write_record(["setting", "seed", "seconds", "updates", "delay_p50", "lag_max"])?;
+    table.write_record([
+        "setting",
+        "seed",
+        "seconds",
+        "updates",
+        "delay_p50",
+        "lag_max",
+    ])?;
     for (point, seed) in experiment.cells() {
         let numbers = predict(plan, experiment.config(&point, seed)?)?;
         let labels: Vec<&str> = point.iter().map(|(_, label)| label.as_str()).collect();
@@ -133,7 +148,12 @@ fn of_run(plan: &Plan, folder: &Path) -> anyhow::Result<Compared> {
     };
     let config = Config::parse(&read("config.toml")?, "config.toml", folder, &[])?;
     let summary: Json = serde_json::from_str(&read("summary.json")?)?;
-    let number = |at: &str| summary.pointer(at).and_then(Json::as_f64).unwrap_or(f64::NAN);
+    let number = |at: &str| {
+        summary
+            .pointer(at)
+            .and_then(Json::as_f64)
+            .unwrap_or(f64::NAN)
+    };
     let groups = summary["groups"].as_array().into_iter().flatten();
     let lags = groups.filter_map(|group| group["lag_max"].as_f64());
     let name = config.name.to_string();
@@ -183,7 +203,11 @@ pub(crate) fn stored(
         }
         rows.push(Compared {
             name: text("cell").to_owned(),
-            setting: point.into_iter().map(|(_, label)| label).collect::<Vec<_>>().join(", "),
+            setting: point
+                .into_iter()
+                .map(|(_, label)| label)
+                .collect::<Vec<_>>()
+                .join(", "),
             measured: Numbers {
                 seconds: number("train_seconds"),
                 updates: number("updates"),

@@ -48,9 +48,17 @@ fn picture(plan: &Plan, reports: &[Report]) -> Picture {
     let goodputs = curves(reports, "goodput", false);
     legend(&mut picture, &speeds, &known);
     let key = reports[0].point[0].0.as_str();
-    let left = Frame { across: (96.0, 680.0), key, name: speed };
+    let left = Frame {
+        across: (96.0, 680.0),
+        key,
+        name: speed,
+    };
     left.draw(&mut picture, &speeds, &known);
-    let right = Frame { across: (790.0, 1370.0), key, name: "goodput" };
+    let right = Frame {
+        across: (790.0, 1370.0),
+        key,
+        name: "goodput",
+    };
     right.draw(&mut picture, &goodputs, &[]);
     picture
 }
@@ -115,7 +123,13 @@ impl Frame<'_> {
         panel.draw_frame(picture, &x, &y);
         let center = (self.across.0 + self.across.1) / 2.0;
         picture.text((center, 588.0), Anchor::Middle, LABEL_SIZE, INK, self.key);
-        picture.text((self.across.0, 94.0), Anchor::Start, LABEL_SIZE, INK, self.name);
+        picture.text(
+            (self.across.0, 94.0),
+            Anchor::Start,
+            LABEL_SIZE,
+            INK,
+            self.name,
+        );
     }
 }
 

@@ -66,7 +66,11 @@ impl Sizes {
             shape: vec![elements],
             kind,
         };
-        let mut tensors = vec![tensor("parameters", plan.parameters(), TensorKind::Parameter)];
+        let mut tensors = vec![tensor(
+            "parameters",
+            plan.parameters(),
+            TensorKind::Parameter,
+        )];
         if plan.extent.buffers > 0 {
             tensors.push(tensor("buffers", plan.extent.buffers, TensorKind::Buffer));
         }

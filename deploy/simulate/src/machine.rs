@@ -278,7 +278,8 @@ pub(crate) fn markdown() -> String {
     ];
     let mut text = String::new();
     for (name, fields) in sections {
-        text += &format!("### `[{name}]`\n\n| key | takes | default | meaning |\n|---|---|---|---|\n");
+        text +=
+            &format!("### `[{name}]`\n\n| key | takes | default | meaning |\n|---|---|---|---|\n");
         for (_, field) in fields {
             let Field {
                 key,

@@ -127,7 +127,8 @@ impl Members {
                 let (to, caller) = (self.call(), self.caller(groups[*at]));
                 let created = created[*at];
                 let run = &self.run;
-                self.coordinator.await_ready(run, caller, created, to, now_ms);
+                self.coordinator
+                    .await_ready(run, caller, created, to, now_ms);
                 calls.push(to);
                 self.collect();
             }
@@ -137,7 +138,8 @@ impl Members {
                     self.create(groups[*at], shard, now);
                     created[*at] = true;
                     let (again, caller) = (self.call(), self.caller(groups[*at]));
-                    self.coordinator.await_ready(&self.run, caller, true, again, now_ms);
+                    self.coordinator
+                        .await_ready(&self.run, caller, true, again, now_ms);
                     self.settle(shard, now);
                     if let Some(Answer::Ready { start, .. }) = self.answers.remove(&again) {
                         starts[*at] = Some(start);
@@ -191,7 +193,9 @@ impl Members {
             failure: None,
         };
         let run = &self.run;
-        let reported = self.coordinator.report(SERVER, run, report, now / 1_000_000);
+        let reported = self
+            .coordinator
+            .report(SERVER, run, report, now / 1_000_000);
         reported.expect("the server is registered");
     }
 

@@ -201,7 +201,9 @@ impl Plan {
     /// Samples of a rank's step.
     pub(crate) fn batch(&self, group: usize) -> f64 {
         match self.extent.group_batch {
-            0.0 => f64::from(self.config.train.batch) * f64::from(self.config.train.batches_per_step),
+            0.0 => {
+                f64::from(self.config.train.batch) * f64::from(self.config.train.batches_per_step)
+            }
             samples => samples / f64::from(self.config.cluster.groups[group]),
         }
     }
@@ -231,7 +233,9 @@ fn with(text: &str, file: &str, own: &[String]) -> Result<String, ConfigError> {
     let mut document: DocumentMut = text.parse().expect("it was read above");
     let mut sheet = Sheet::new(text, file);
     for set in own {
-        let parts = set.split_once('=').map(|(key, value)| (key.trim(), value.trim()));
+        let parts = set
+            .split_once('=')
+            .map(|(key, value)| (key.trim(), value.trim()));
         let Some((key, value)) = parts else {
             sheet.problem(0, format!("--set {set}: give it as key=value"));
             continue;
@@ -255,12 +259,16 @@ fn immaterial(table: &Table, set: &[String]) -> Vec<String> {
         let in_file = table.get(section).and_then(Item::as_table_like);
         let prefix = format!("{key}=");
         in_file.is_some_and(|table| table.contains_key(name))
-            || set.iter().any(|set| set.replace(' ', "").starts_with(&prefix))
+            || set
+                .iter()
+                .any(|set| set.replace(' ', "").starts_with(&prefix))
     };
     let another = given("model.name");
     let missing = IMMATERIAL.iter().filter(|(key, _)| !given(key));
     let missing = missing.filter(|(key, _)| !(another && *key == "data.folder"));
-    missing.map(|(key, value)| format!("{key}={value}")).collect()
+    missing
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect()
 }
 
 /// The run's keys that a plan says in short.
@@ -314,7 +322,10 @@ fn known(sheet: &mut Sheet<'_>, item: Option<&Item>) -> Vec<Known> {
     }
     let mut found = Vec::new();
     for table in tables.iter() {
-        let label = table.get("label").and_then(Item::as_str).unwrap_or_default();
+        let label = table
+            .get("label")
+            .and_then(Item::as_str)
+            .unwrap_or_default();
         let number = |value: &Value| value.as_float().or(value.as_integer().map(|n| n as f64));
         let pair = |value: &Value| {
             let pair = value.as_array().filter(|pair| pair.len() == 2)?;
@@ -361,7 +372,11 @@ pub(crate) mod tests {
         let read = plan(&[]).unwrap();
         assert_eq!(read.config.cluster.groups, [1; 8]);
         assert_eq!(read.machine.link_gbit, 10.0);
-        let short = plan(&["simulate.groups=3", "simulate.ranks=10", "simulate.group_batch=12"]);
+        let short = plan(&[
+            "simulate.groups=3",
+            "simulate.ranks=10",
+            "simulate.group_batch=12",
+        ]);
         let short = short.unwrap();
         assert_eq!(short.config.cluster.groups, [4, 3, 3]);
         assert_eq!((short.batch(0), short.batch(1)), (3.0, 4.0));
@@ -434,7 +449,9 @@ pub(crate) mod tests {
         let swept = Plan::parse(source).unwrap();
         assert_eq!(swept.known[0].points, [(1.0, 2.5)]);
         let points = swept.points().unwrap();
-        let groups = points.iter().map(|(_, plan)| plan.config.cluster.groups.len());
+        let groups = points
+            .iter()
+            .map(|(_, plan)| plan.config.cluster.groups.len());
         assert_eq!(groups.collect::<Vec<_>>(), [1, 1, 2, 2]);
         let last = &points[3];
         assert_eq!(last.0[1].as_str(), Some("async"));

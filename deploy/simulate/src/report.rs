@@ -29,7 +29,13 @@ impl Report {
         let (busiest, load) = outcome.busiest();
         let load_of = |served: Served| served.busy / seconds;
         let together = tally.computing + tally.reducing + tally.exchanging;
-        let part = |seconds: f64| if together > 0.0 { seconds / together } else { 0.0 };
+        let part = |seconds: f64| {
+            if together > 0.0 {
+                seconds / together
+            } else {
+                0.0
+            }
+        };
         let legs = outcome.legs.first().expect("there is a group");
         let replication = u64::from(plan.config.faults.replication);
         let held = sizes.shard_bytes * (1 + sizes.slots) * replication;
@@ -65,13 +71,22 @@ impl Report {
             ("lag_max", tally.lags.max()),
             ("rank_bytes_sent", legs.rank.sent.wire as f64),
             ("rank_bytes_received", legs.rank.received.wire as f64),
-            ("server_bytes_received", legs.server.received.wire as f64 * exchanges),
-            ("server_bytes_sent", legs.server.sent.wire as f64 * exchanges),
+            (
+                "server_bytes_received",
+                legs.server.received.wire as f64 * exchanges,
+            ),
+            (
+                "server_bytes_sent",
+                legs.server.sent.wire as f64 * exchanges,
+            ),
             ("load_server_in", load_of(outcome.receives)),
             ("load_server_out", load_of(outcome.sends)),
             ("load_server_cores", load_of(outcome.cores)),
             ("load_applying_core", load_of(outcome.applies)),
-            ("load_rank", outcome.rank_busy * outcome.exchanges_of_a_group() / seconds),
+            (
+                "load_rank",
+                outcome.rank_busy * outcome.exchanges_of_a_group() / seconds,
+            ),
             ("load_busiest", load),
             ("waited_server_in_max", outcome.receives.waited_max),
             ("waited_server_out_max", outcome.sends.waited_max),
@@ -92,11 +107,14 @@ impl Report {
         let train = &plan.config.train;
         Self {
             setting: format!(
-                "{}: {} groups, {ranks} ranks, {:?}, {} servers; {} of values in {blocks} blocks",
+                "{}: {} groups, {ranks} ranks, {:?}, {}; {} of values in {blocks} blocks",
                 plan.config.name,
                 plan.config.cluster.groups.len(),
                 train.consistency,
-                sizes.servers,
+                match sizes.servers {
+                    1 => "1 server".to_owned(),
+                    servers => format!("{servers} servers"),
+                },
                 bytes(sizes.bytes() as f64),
             ),
             point: Vec::new(),
@@ -217,7 +235,7 @@ impl Report {
         row(
             "saturated",
             match saturated.as_slice() {
-                [] => format!("nothing; the {} has most to do", self.busiest),
+                [] => format!("nothing; most to do has: {}", self.busiest),
                 all => all.join(", "),
             },
         );

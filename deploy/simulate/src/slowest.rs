@@ -34,7 +34,9 @@ pub(crate) fn slowest(stragglers: &Stragglers, group: GroupId, step: u64) -> f64
         Who::Group(_) => None,
     };
     let slow = stragglers.slow.iter().filter_map(|(who, _)| here(who));
-    let named: Vec<u32> = slow.chain(stragglers.among.iter().filter_map(here)).collect();
+    let named: Vec<u32> = slow
+        .chain(stragglers.among.iter().filter_map(here))
+        .collect();
     let of_named = named.iter().copied().map(of).fold(1.0, f64::max);
     let whole = |who: &Who| *who == Who::Group(group);
     let constant = stragglers.slow.iter().filter(|(who, _)| whole(who));
@@ -167,6 +169,9 @@ mod tests {
         small.group_sizes = vec![300];
         small.slow = vec![(Who::Rank(299), 4.0), (Who::Group(GroupId(0)), 1.5)];
         assert_eq!(slowest(&small, GroupId(0), 0), 6.0, "both are its");
-        assert_eq!(slowest(&with(1_000_000, Dials::default()), GroupId(0), 3), 1.0);
+        assert_eq!(
+            slowest(&with(1_000_000, Dials::default()), GroupId(0), 3),
+            1.0
+        );
     }
 }

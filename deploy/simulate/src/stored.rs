@@ -25,7 +25,8 @@ impl Experiment {
         let document = Document::parse(text.as_str()).with_context(named)?;
         let table = |name: &str| document.get(name).and_then(Item::as_table_like);
         let base = table("experiment").and_then(|table| table.get("base")?.as_str());
-        let base = base.with_context(|| format!("{}: experiment.base is missing", path.display()))?;
+        let base =
+            base.with_context(|| format!("{}: experiment.base is missing", path.display()))?;
         let base = path.parent().unwrap_or(Path::new(".")).join(base);
         let mut axes = Vec::new();
         if let Some(table) = table("axes") {
@@ -48,13 +49,20 @@ impl Experiment {
     /// Every combination of its axes' values, with every seed.
     pub(crate) fn cells(&self) -> Vec<(Vec<(String, String)>, u64)> {
         let mut points: Vec<Vec<(String, String)>> = vec![Vec::new()];
-        let mut names: Vec<&str> = self.axes.iter().map(|((axis, _), _)| axis.as_str()).collect();
+        let mut names: Vec<&str> = self
+            .axes
+            .iter()
+            .map(|((axis, _), _)| axis.as_str())
+            .collect();
         names.dedup();
         for name in names {
             let of_axis = || self.axes.iter().filter(|((axis, _), _)| axis == name);
             let more = |point: Vec<(String, String)>| {
-                let with = move |choice: &(String, String)| [point.clone(), vec![choice.clone()]].concat();
-                of_axis().map(|(choice, _)| with(choice)).collect::<Vec<_>>()
+                let with =
+                    move |choice: &(String, String)| [point.clone(), vec![choice.clone()]].concat();
+                of_axis()
+                    .map(|(choice, _)| with(choice))
+                    .collect::<Vec<_>>()
             };
             points = points.into_iter().flat_map(more).collect();
         }
@@ -80,17 +88,15 @@ impl Experiment {
     }
 }
 
-fn read_axes(
-    prefix: &str,
-    table: &dyn TableLike,
-    axes: &mut Vec<((String, String), Vec<String>)>,
-) {
+fn read_axes(prefix: &str, table: &dyn TableLike, axes: &mut Vec<((String, String), Vec<String>)>) {
     for (name, item) in table.iter() {
         let key = format!("{prefix}{name}");
         if let Some(list) = item.as_array() {
             for value in list.iter() {
                 let text = value.clone().decorated("", "").to_string();
-                let label = value.as_str().map_or(format!("{name} {text}"), str::to_owned);
+                let label = value
+                    .as_str()
+                    .map_or(format!("{name} {text}"), str::to_owned);
                 axes.push(((key.clone(), label), vec![format!("{key}={text}")]));
             }
         } else if let Some(inner) = item.as_table_like() {

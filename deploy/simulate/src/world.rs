@@ -339,7 +339,10 @@ impl<'a> World<'a> {
         let this = &mut self.groups[group];
         let computing = this.computing.take().expect("a group that has computed");
         // The job was ended meanwhile, and goes on from its snapshot.
-        if self.ended_at.is_some_and(|at| computing.began <= at && at < self.now) {
+        if self
+            .ended_at
+            .is_some_and(|at| computing.began <= at && at < self.now)
+        {
             let again = Computing {
                 began: self.still_until,
                 ..computing
@@ -450,10 +453,8 @@ impl<'a> World<'a> {
 
     /// Answers of contributions that were decided at once.
     fn answer(&mut self, replies: &[(usize, Reply)]) {
-        let updates = self.shard.counters().updates - std::mem::replace(
-            &mut self.updates,
-            self.shard.counters().updates,
-        );
+        let updates = self.shard.counters().updates
+            - std::mem::replace(&mut self.updates, self.shard.counters().updates);
         let contributions = replies.len() as u64;
         let further = contributions.saturating_sub(updates.max(1));
         let takes = match updates {
@@ -558,7 +559,8 @@ impl<'a> World<'a> {
         let parts = [Stream::Nodes as u64, group as u64, this.failed];
         let mean = self.plan.failures.node_years * YEAR / nodes;
         let after = exponential(self.plan.config.seed, parts, mean);
-        self.agenda.put(self.now.saturating_add(after), Event::NodeFails(group));
+        self.agenda
+            .put(self.now.saturating_add(after), Event::NodeFails(group));
     }
 
     fn plan_server_failure(&mut self, failed: u64) {
@@ -567,7 +569,8 @@ impl<'a> World<'a> {
             let servers = f64::from(self.sizes.servers);
             let mean = self.plan.failures.server_years * YEAR / servers;
             let after = exponential(self.plan.config.seed, parts, mean);
-            self.agenda.put(self.now.saturating_add(after), Event::ServerFails);
+            self.agenda
+                .put(self.now.saturating_add(after), Event::ServerFails);
         }
     }
 
@@ -635,7 +638,10 @@ impl<'a> World<'a> {
 
     /// Version of the values at the servers.
     fn version(&self) -> u64 {
-        self.shard.blocks().next().map_or(0, |(_, block)| block.version())
+        self.shard
+            .blocks()
+            .next()
+            .map_or(0, |(_, block)| block.version())
     }
 
     fn outcome(self) -> Outcome {
@@ -645,7 +651,12 @@ impl<'a> World<'a> {
             saturated: resource.saturated().map(seconds),
         };
         let ideal = |(number, group): (usize, &Group)| {
-            let local = self.plan.config.local.as_ref().map_or(1, |local| local.steps);
+            let local = self
+                .plan
+                .config
+                .local
+                .as_ref()
+                .map_or(1, |local| local.steps);
             f64::from(group.samples) / (typical_step(self.plan, number) * f64::from(local))
         };
         let rank = |group: &Group| {
@@ -670,7 +681,9 @@ impl<'a> World<'a> {
 
 /// Seconds of a step that nothing slows down.
 fn typical_step(plan: &Plan, group: usize) -> f64 {
-    plan.config.step_seconds.max(plan.machine.computes(plan.batch(group)))
+    plan.config
+        .step_seconds
+        .max(plan.machine.computes(plan.batch(group)))
 }
 
 /// How many times as long the slow nodes of a group take, if it has any.

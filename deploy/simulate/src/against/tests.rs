@@ -24,13 +24,20 @@ fn stored_runs_are_predicted_that_nothing_was_fitted_on() {
     let rows = rows("stored-mnist", "staleness");
     assert_eq!(rows.len(), 12, "two profiles, six settings");
     let (median, worst) = summary(&rows);
-    assert!(median < 0.03 && worst < 0.07, "median {median}, worst {worst}");
+    assert!(
+        median < 0.03 && worst < 0.07,
+        "median {median}, worst {worst}"
+    );
     for row in &rows {
         let (predicted, measured) = (row.predicted, row.measured);
         let few = (predicted.updates - measured.updates).abs() <= 3.0;
         assert!(few, "{}: {predicted:?} {measured:?}", row.name);
         let lag = (predicted.lag_max - measured.lag_max).abs();
-        assert!(lag <= 1.0 + 0.03 * measured.lag_max, "{}: {predicted:?} {measured:?}", row.name);
+        assert!(
+            lag <= 1.0 + 0.03 * measured.lag_max,
+            "{}: {predicted:?} {measured:?}",
+            row.name
+        );
     }
 }
 
@@ -46,9 +53,15 @@ fn predictions_are_those_that_were_written_down() {
     assert_eq!((written.len(), cells.len()), (12, 12));
     for ((point, seed), row) in cells.iter().zip(&written) {
         let numbers = predict(&plan, experiment.config(point, *seed).unwrap()).unwrap();
-        assert_eq!((row[0].to_owned(), row[1].to_owned()), (point[0].1.clone(), seed.to_string()));
+        assert_eq!(
+            (row[0].to_owned(), row[1].to_owned()),
+            (point[0].1.clone(), seed.to_string())
+        );
         let seconds: f64 = row[2].parse().unwrap();
-        assert!((numbers.seconds / seconds - 1.0).abs() < 0.01, "{row:?}: {numbers:?}");
+        assert!(
+            (numbers.seconds / seconds - 1.0).abs() < 0.01,
+            "{row:?}: {numbers:?}"
+        );
     }
 }
 
