@@ -41,6 +41,24 @@ fn stored_runs_are_predicted_that_nothing_was_fitted_on() {
     }
 }
 
+#[test]
+fn a_run_is_found_by_its_folder() {
+    let root = root();
+    let plan = Plan::read(&root.join("deploy/plans/stored-mnist.toml"), &[]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let missing = of_run(&plan, folder.path()).unwrap_err().to_string();
+    assert!(missing.contains("config.toml"), "{missing}");
+    let config = plan.config.resolved();
+    std::fs::write(folder.path().join("config.toml"), config).unwrap();
+    let summary = r#"{"train_seconds": 86.0, "updates": {"applied": 1250}, "delay": {"p50": 0},
+        "groups": [{"lag_max": 0}, {"lag_max": 1}]}"#;
+    std::fs::write(folder.path().join("summary.json"), summary).unwrap();
+    let row = of_run(&plan, folder.path()).unwrap();
+    assert_eq!((row.measured.seconds, row.measured.lag_max), (86.0, 1.0));
+    assert_eq!(row.predicted.updates, row.measured.updates);
+    assert!(row.error().abs() < 0.03, "{row:?}");
+}
+
 /// Whoever runs them finds what was said before.
 #[test]
 fn predictions_are_those_that_were_written_down() {
