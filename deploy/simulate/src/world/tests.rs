@@ -138,6 +138,10 @@ fn groups_fail_and_come_back_through_the_coordinator() {
         bounded.figure("goodput") < report.figure("goodput"),
         "until a death is noticed others wait"
     );
+    // Others wait until it is noticed, and no longer: 2 s, and not the 12 until the group is back.
+    let failures = bounded.figure("node_failures");
+    let lost = failures * (2.0 + 12.0 / 8.0) / bounded.figure("seconds");
+    assert!(bounded.figure("goodput") > 0.98 * (1.0 - lost));
     let restart = [
         &failing[1..],
         &[
