@@ -52,6 +52,8 @@ enum Verb {
     Export(export::Arguments),
     /// Measure on this machine: the exchange beside bare TCP, the optimizers beside memory.
     Bench(tradewind_bench::Arguments),
+    /// Tell what a run would do on a machine that a plan describes: time, load, lag, failures.
+    Simulate(tradewind_simulate::Arguments),
     /// Train on this machine while processes die, hang and are cut off, and check what must hold.
     Chaos(tradewind_chaos::Arguments),
     /// Pack samples, look at them, verify and count them.
@@ -81,6 +83,7 @@ fn begin() -> ExitCode {
         Verb::Snapshot(arguments) => snapshot::run(&arguments),
         Verb::Export(arguments) => export::run(&arguments),
         Verb::Bench(arguments) => tradewind_bench::run(&arguments),
+        Verb::Simulate(arguments) => tradewind_simulate::run(&arguments),
         Verb::Chaos(arguments) => tradewind_chaos::run(&arguments),
         Verb::Data(arguments) => data::run(&arguments),
         Verb::Slurm(arguments) => slurm::run(&arguments),
