@@ -631,3 +631,6 @@ class Rank:
             os._exit(FAILED)
         if self._end == "left":
             os._exit(LEFT)
+        if self._mesh is not None:
+            # Threads of torch's process group may end the process by a signal while the interpreter ends.
+            os._exit(0)
