@@ -326,7 +326,7 @@ impl Rank {
     /// the next step as well, or the next answer a difference to them.
     #[getter]
     fn keeps_values(&self) -> bool {
-        self.config.train.overlap || self.config.exchange.down.lossy()
+        self.config.train.overlap || self.config.down.lossy()
     }
 
     /// The largest norm of the group's mean gradient, if there is one.

@@ -640,4 +640,7 @@ class Rank:
             )
             sys.stderr.write(text)
             return FAILED
-        return LEFT if self._end == "left" else None
+        if self._end == "left":
+            return LEFT
+        # Threads of torch's process group may end the process by a signal while the interpreter ends.
+        return None if self._mesh is None else 0
