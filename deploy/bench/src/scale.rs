@@ -5,6 +5,7 @@
 //! the machine, so that tests hold them to their bounds.
 
 mod coordinator;
+mod shard;
 mod table;
 
 use clap::builder::PossibleValuesParser;
@@ -19,7 +20,10 @@ use tradewind_process::log::say;
 type Measure = fn(groups: u32) -> Vec<Figure>;
 
 /// The cores that can be measured, by name.
-const SUBJECTS: [(&str, Measure); 1] = [("coordinator", coordinator::measure)];
+const SUBJECTS: [(&str, Measure); 2] = [
+    ("coordinator", coordinator::measure),
+    ("shard", shard::measure),
+];
 
 /// What one operation costs.
 #[derive(Clone, Debug, PartialEq)]
