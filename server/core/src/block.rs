@@ -30,7 +30,7 @@ use super::trace::Trace;
 use super::view::View;
 
 /// Most vectors as long as itself that a block keeps of one kind: contributions that wait, values as groups have
-/// them, former values. More than [`KEPT_BYTES`] take.
+/// them, former values. Of short blocks they are more, as many as take [`KEPT_BYTES`].
 pub const KEPT_MAX: usize = 64;
 
 /// Bytes of vectors of one kind that a block may keep, however many they are.

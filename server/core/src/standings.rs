@@ -281,13 +281,21 @@ impl Standings {
         self.skips.change(change(Row::skips));
         let (waited, waits) = change(Row::waits);
         if waited != waits {
-            waited.map(|clock| self.waiting.remove(&(clock, group)));
-            waits.map(|clock| self.waiting.insert((clock, group)));
+            if let Some(clock) = waited {
+                self.waiting.remove(&(clock, group));
+            }
+            if let Some(clock) = waits {
+                self.waiting.insert((clock, group));
+            }
         }
         let (arrived, arrives) = (before.arrival_us(), after.arrival_us());
         if arrived != arrives {
-            arrived.map(|at_us| self.arrivals.remove(&(at_us, group)));
-            arrives.map(|at_us| self.arrivals.insert((at_us, group)));
+            if let Some(at_us) = arrived {
+                self.arrivals.remove(&(at_us, group));
+            }
+            if let Some(at_us) = arrives {
+                self.arrivals.insert((at_us, group));
+            }
         }
     }
 
@@ -525,8 +533,8 @@ impl Scene<'_> {
             // Those that are further ahead wait as values, of which there are few.
             false => {
                 let next = |group: GroupId| self.standings.rows[group.0 as usize].next;
-                let within = arrivals.iter().filter(|(_, group)| next(*group) <= up_to);
-                within.skip(place).next()
+                let mut within = arrivals.iter().filter(|(_, group)| next(*group) <= up_to);
+                within.nth(place)
             }
         };
         arrival.map(|(at_us, _)| at_us)
