@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 .PHONY: demo demo-cosmoflow demo-hep demo-deepcam demo-climate-boxes data-cosmology data-hep check-hep data-climate check-climate test python python-test \
-  python-examples python-torches python-torch-oldest python-torch-newest python-types python-bench wheel wheel-test example \
+  python-examples python-torches python-torch-oldest python-torch-newest python-types python-bench wheel wheel-test watch-test example \
   chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint proto nccl nccl-check \
   cuda gpu-test gpu-check docs clean help
 
@@ -42,6 +42,7 @@ help:
 	@printf 'make python-bench  measure scripts beside the Rust worker and beside DDP: an hour\n'
 	@printf 'make python-torches  run the tests of the Python package with the oldest torch that it is for, and the newest\n'
 	@printf 'make wheel  build a wheel of the Python package; make wheel-test installs it, and the tree, and trains\n'
+	@printf 'make watch-test  test the page of tradewind watch in headless Chromium, where there is one\n'
 	@printf 'make example  build a model of one'"'"'s own outside the workspace (examples/own-model-rust), and try it\n'
 	@printf 'make chaos  train while processes die, hang and are cut off: 40 minutes (SHORT=1: one)\n'
 	@printf 'make bench  measure exchanges and optimizers on this machine: under ten minutes\n'
@@ -180,9 +181,13 @@ python-bench: setup mnist $(TORCH_WITHOUT_NVIDIA) $(LIGHTNING)
 	$(call say,building in release)
 	cargo build --release --package tradewind --package tradewind-bench --package tradewind-server --package tradewind-worker --package tradewind-python
 	@ln -sfn $(abspath $(or $(CARGO_TARGET_DIR),target))/release/lib_native.so worker/python/tradewind/_native.abi3.so
-	for measurement in imports values step exchange 'ddp --ranks=2' 'ddp --ranks=4' faults; do \
+	for measurement in imports values step exchange 'ddp --ranks=2' 'ddp --ranks=4' 'ddp --ranks=4 --overlap=1' 'ddp --sharded=1' island_memory faults; do \
 	  set -- $$measurement; $(PYTHON_HERE) worker/python/benches/$$1.py "$${@:2}"; \
 	done
+
+# Chromium is that of CHROMIUM, or one of the machine's; without one the tests say so, and show the rest.
+watch-test:
+	cargo test --package tradewind-watch -- --nocapture
 
 # A package of its own, built where Tradewind is: its test finds the programs beside its own.
 example: setup
@@ -346,7 +351,7 @@ $(TORCH): | $(VENV)/bin/python
 	@touch $@
 
 # What torch imports besides, NumPy for scripts without torch, and h5py for tests that write files.
-TORCH_IMPORTS := numpy==2.4.6 h5py==3.16.0 typing-extensions==4.16.0 sympy==1.14.0 mpmath==1.4.1 networkx==3.6.1 jinja2==3.1.6 markupsafe==3.0.4 \
+TORCH_IMPORTS := numpy==2.4.6 h5py==3.16.0 safetensors==0.8.0 typing-extensions==4.16.0 sympy==1.14.0 mpmath==1.4.1 networkx==3.6.1 jinja2==3.1.6 markupsafe==3.0.4 \
   fsspec==2026.9.0 filelock==4.2.12
 $(TORCH_WITHOUT_NVIDIA): worker/python/torch-without-nvidia.sh | $(TORCH)
 	@$(PIP) $(TORCH_IMPORTS)

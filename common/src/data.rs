@@ -69,6 +69,19 @@ impl Chunking {
         times * ranks * u64::from(batch)
     }
 
+    /// The fewest steps of `step` samples in so many chunks that follow one another: the last chunk of a set may be
+    /// shorter, and one without a whole step counts for none.
+    pub fn fewest_steps(&self, chunks: u64, step: u64) -> u64 {
+        let set = self.epoch_samples / u64::from(self.sets);
+        let (whole, rest) = (set / self.chunk_samples, set % self.chunk_samples);
+        let (of_whole, of_rest) = (self.chunk_samples / step, rest / step);
+        if of_rest == 0 {
+            return if whole == 0 { 0 } else { chunks * of_whole };
+        }
+        let rests = chunks.div_ceil(whole + 1);
+        (chunks - rests) * of_whole + rests * of_rest
+    }
+
     /// The chunk of this number.
     pub fn chunk(&self, number: u64) -> Chunk {
         let (set, place) = self.place(number);
@@ -133,6 +146,33 @@ mod tests {
             .map(|c| (c.epoch, c.positions))
             .collect();
         assert_eq!(ranges, [(0, 0..4), (0, 4..8), (0, 8..10), (1, 0..4)]);
+    }
+
+    #[test]
+    fn chunks_in_a_row_have_so_many_steps_at_least() {
+        for (epoch_samples, chunk_samples) in
+            [(2, 16), (2, 1), (100, 16), (96, 16), (40, 16), (8, 16)]
+        {
+            let chunking = Chunking {
+                epoch_samples,
+                chunk_samples,
+                sets: 1,
+            };
+            for step in [1, 2, 3, 4, 16] {
+                let steps = (0..100).map(|n| chunking.chunk(n).positions);
+                let steps = steps.map(|positions| (positions.end - positions.start) / step);
+                let steps: Vec<u64> = steps.filter(|steps| *steps > 0).collect();
+                for chunks in 1..5 {
+                    let in_a_row = steps.windows(chunks).map(|row| row.iter().sum::<u64>());
+                    let fewest = in_a_row.min().unwrap_or(0);
+                    let told = chunking.fewest_steps(chunks as u64, step);
+                    assert_eq!(
+                        told, fewest,
+                        "{chunking:?}, {chunks} chunks, steps of {step}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]

@@ -2,8 +2,11 @@
 
 mod config;
 mod data;
+mod diff;
+mod explain;
 mod export;
 mod run;
+mod runs;
 mod slurm;
 mod snapshot;
 mod status;
@@ -35,12 +38,22 @@ enum Verb {
     Report(tradewind_lab::report::Arguments),
     /// Show how a run stands: groups, servers, shards, the last snapshot, what has happened.
     Status(status::Arguments),
+    /// Show runs in the browser, while they go on and afterwards: curves, groups, servers, faults, logs.
+    Watch(tradewind_watch::Arguments),
+    /// List the runs in a folder: state, metric, age, size.
+    Runs(runs::Arguments),
+    /// Show which keys and which results of two runs differ.
+    Diff(diff::Arguments),
+    /// Say where the time of a run went, and which keys would help.
+    Explain(explain::Arguments),
     /// Have a snapshot of a run taken now.
     Snapshot(snapshot::Arguments),
     /// Join a snapshot into one model.safetensors.
     Export(export::Arguments),
     /// Measure on this machine: the exchange beside bare TCP, the optimizers beside memory.
     Bench(tradewind_bench::Arguments),
+    /// Tell what a run would do on a machine that a plan describes: time, load, lag, failures.
+    Simulate(tradewind_simulate::Arguments),
     /// Train on this machine while processes die, hang and are cut off, and check what must hold.
     Chaos(tradewind_chaos::Arguments),
     /// Pack samples, look at them, verify and count them.
@@ -63,9 +76,14 @@ fn begin() -> ExitCode {
         Verb::Experiment(arguments) => tradewind_lab::run(&arguments),
         Verb::Report(arguments) => tradewind_lab::report::run(&arguments),
         Verb::Status(arguments) => status::run(&arguments),
+        Verb::Watch(arguments) => tradewind_watch::run(&arguments),
+        Verb::Runs(arguments) => runs::run(&arguments),
+        Verb::Diff(arguments) => diff::run(&arguments),
+        Verb::Explain(arguments) => explain::run(&arguments),
         Verb::Snapshot(arguments) => snapshot::run(&arguments),
         Verb::Export(arguments) => export::run(&arguments),
         Verb::Bench(arguments) => tradewind_bench::run(&arguments),
+        Verb::Simulate(arguments) => tradewind_simulate::run(&arguments),
         Verb::Chaos(arguments) => tradewind_chaos::run(&arguments),
         Verb::Data(arguments) => data::run(&arguments),
         Verb::Slurm(arguments) => slurm::run(&arguments),

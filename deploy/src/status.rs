@@ -1,11 +1,6 @@
 //! `tradewind status`: how a run stands, from its coordinator, its shards and its folder.
 
-mod device;
 mod follow;
-mod jobs;
-mod standing;
-mod table;
-mod watcher;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -16,14 +11,13 @@ use anyhow::bail;
 use tokio::time::sleep;
 
 pub(crate) use follow::follow;
-use standing::Standing;
 use tradewind_folder::clock::wall;
 use tradewind_folder::found::FoundRun;
 use tradewind_folder::input;
 use tradewind_folder::runtime::one_thread;
 use tradewind_launch::run::Interruption;
 use tradewind_process::log::say;
-use watcher::Watcher;
+use tradewind_watch::{Standing, Watcher, table};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -58,7 +52,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 async fn show(arguments: &Arguments) -> anyhow::Result<()> {
-    let mut watcher = Watcher::new(FoundRun::find(arguments.run_folder.as_deref())?)?;
+    let mut watcher = Watcher::new(FoundRun::find(arguments.run_folder.as_deref())?);
     let mut interruption = Interruption::new()?;
     let clears = arguments.watch && !arguments.json && std::io::stdout().is_terminal();
     loop {

@@ -5,9 +5,12 @@ have the same metric, by what the example gives to `rank.evaluate`.
 """
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
 import unittest
 from pathlib import Path
@@ -95,6 +98,41 @@ class Examples(unittest.TestCase):
         kept = net.state_dict()
         self.assertTrue(torch.equal(kept["blocks.0.qkv.base.weight"], base["blocks.0.qkv.weight"]))
 
+    def test_islands_gpt(self) -> None:
+        """A rank of an island is killed on the way."""
+        import gpt
+
+        run = self.folder / "run"
+        keys = {**SMALL, "train.samples": 9600, "pace.step_seconds": 0.1}
+        words = [f"--set={key}={value}" for key, value in keys.items()]
+        script = [sys.executable, FOLDER / "islands_gpt.py"]
+        call = [COMMAND, "run", FOLDER / "islands_gpt.toml", "--out", run, *words, "--", *script]
+        process = subprocess.Popen(call, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(process.kill)
+
+        def steps(group: int) -> list[dict[str, Any]]:
+            path = run / "metrics.jsonl"
+            lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+            return [line for line in lines if line.get("group") == group]
+
+        while process.poll() is None and len(steps(1)) < 5:
+            time.sleep(0.1)
+        before = steps(1)[-1]["clock"]
+        processes = json.loads((run / "processes.json").read_text())
+        (killed,) = (each["pid"] for each in processes if (each.get("group"), each.get("group_rank")) == (1, 1))
+        os.kill(killed, signal.SIGKILL)
+        told, _ = process.communicate(timeout=300)
+        logs = "".join(log.read_text() for log in sorted((run / "logs").glob("*rank*.log")))
+        self.assertEqual(process.returncode, 0, told + logs)
+        self.assertGreater(steps(1)[-1]["clock"], before + 5)
+        self.calls("export", run, "--out", self.folder / "model.safetensors")
+        self.metric = json.loads((run / "summary.json").read_text())["metric"]
+        settings = tomllib.loads((run / "config.toml").read_text())["script"]
+        net, (_, data) = gpt.model_of(settings), gpt.reference(settings["context"])
+        untrained = gpt.evaluate(net, data)
+        net.load_state_dict(load_file(self.folder / "model.safetensors"))
+        self.learns(untrained, gpt.evaluate(net, data), 2.9)
+
     def test_climate(self) -> None:
         import climate
 
@@ -148,17 +186,25 @@ class Examples(unittest.TestCase):
         self.assertEqual((missing.missing_keys, missing.unexpected_keys), (["lm_head.weight"], []))
         self.learns(before, hf_trainer.evaluate(net, data), 2.9)
 
+    def test_the_page_of_islands_opens_with_an_example_that_runs(self) -> None:
+        self.opens_with_an_example("islands.md")
+
     def test_the_page_opens_with_an_example_that_runs(self) -> None:
-        page = (ROOT / "docs/pytorch.md").read_text()
+        run = self.opens_with_an_example("pytorch.md")
+        metric = json.loads((run / "summary.json").read_text())["metric"]
+        self.assertEqual(metric["name"], "held_out_error")
+        # That of a model that is trained on nothing is 80.
+        self.assertLess(metric["value"], 30)
+
+    def opens_with_an_example(self, of: str) -> Path:
+        """The folder of its run."""
+        page = (ROOT / "docs" / of).read_text()
         for name, kind in (("train.py", "python"), ("run.toml", "toml")):
             (self.folder / name).write_text(page.split(f"```{kind}\n")[1].split("```")[0])
         run = self.folder / "run"
         words: list[str | Path] = [self.folder / "run.toml", "--out", run, "--set=train.samples=20000"]
         self.calls("run", *words, "--", sys.executable, self.folder / "train.py", logs=run / "logs")
-        metric = json.loads((run / "summary.json").read_text())["metric"]
-        self.assertEqual(metric["name"], "held_out_error")
-        # That of a model that is trained on nothing is 80.
-        self.assertLess(metric["value"], 30)
+        return run
 
     def test_numpy_only(self) -> None:
         import numpy_only

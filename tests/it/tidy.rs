@@ -110,6 +110,7 @@ fn products() -> Vec<PathBuf> {
         "deploy/lab/src",
         "deploy/launch/src",
         "deploy/report/src",
+        "deploy/watch/src",
     ];
     let sources = folders.into_iter().flat_map(sources);
     let apart = ["tests", "testing.rs", "tests.rs", "fixture.rs"];

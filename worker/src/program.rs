@@ -47,16 +47,19 @@ fn coordinator_at(argument: CoordinatorArgument) -> CoordinatorAt {
     }
 }
 
-/// What a worker program does: the built-in tasks and its `own` are there to be trained.
+/// What a worker program does: the built-in tasks and its `own` are there to be trained. It ends the process.
 pub fn main(own: impl IntoIterator<Item = TaskEntry>) -> ExitCode {
     let own: Vec<TaskEntry> = own.into_iter().collect();
     tradewind_process::run(|| {
         log::start(|_| ());
-        begin(own)
+        let exit = begin(own);
+        // What was written is with the system by now. To return would have libtorch destroy its tables, a quarter
+        // of what the start and the end of a process take.
+        tradewind_process::exit(exit.number().into())
     })
 }
 
-fn begin(own: Vec<TaskEntry>) -> ExitCode {
+fn begin(own: Vec<TaskEntry>) -> Exit {
     // Several ranks share a machine's cores; PyTorch would take all of them for each.
     tch::set_num_threads(1);
     tch::set_num_interop_threads(1);
@@ -70,7 +73,6 @@ fn begin(own: Vec<TaskEntry>) -> ExitCode {
             verdict(&error).exit()
         }
     }
-    .into()
 }
 
 /// The device comes first: it is loaded before libtorch is asked for anything, and while there is no

@@ -83,6 +83,8 @@ impl fmt::Display for ConfigError {
 struct Values<'a> {
     file: &'a str,
     tasks: &'a Tasks,
+    /// Sections of the file that others read.
+    besides: &'a [&'a str],
     map: BTreeMap<&'static str, (Value, Place)>,
     script: script::Given,
 }
@@ -168,10 +170,33 @@ impl Config {
         folder: &Path,
         overrides: &[String],
     ) -> Result<Self, ConfigError> {
+        Self::read((tasks, &[]), text, file, folder, overrides)
+    }
+
+    /// Reads a configuration whose file has further sections, `besides`, which others read; the rest is as
+    /// with [`parse`](Self::parse).
+    pub fn parse_beside(
+        besides: &[&str],
+        text: &str,
+        file: &str,
+        folder: &Path,
+        overrides: &[String],
+    ) -> Result<Self, ConfigError> {
+        Self::read((Tasks::built_in(), besides), text, file, folder, overrides)
+    }
+
+    fn read(
+        (tasks, besides): (&Tasks, &[&str]),
+        text: &str,
+        file: &str,
+        folder: &Path,
+        overrides: &[String],
+    ) -> Result<Self, ConfigError> {
         let mut problems = Vec::new();
         let mut values = Values {
             file,
             tasks,
+            besides,
             map: BTreeMap::new(),
             script: script::Given::default(),
         };
@@ -186,10 +211,17 @@ impl Config {
         }
         script::settle(&mut values, &mut problems);
         fill_defaults(&mut values, &mut problems);
-        if !problems.is_empty() {
-            return Err(ConfigError(problems));
-        }
-        checked::check(&values, folder).map_err(ConfigError)
+        let config = match problems.is_empty() {
+            true => checked::check(&values, folder),
+            false => Err(problems),
+        };
+        config.map_err(|mut problems| {
+            problems.extend(resolved::of_another_build(text).map(|why| Problem {
+                key: String::new(),
+                text: format!("{file}: {why}"),
+            }));
+            ConfigError(problems)
+        })
     }
 }
 
@@ -211,6 +243,9 @@ fn read_table(
     for (name, item) in table.iter() {
         let full = format!("{prefix}{name}");
         let line = sheet::line(text, table, name);
+        if values.besides.contains(&full.as_str()) {
+            continue;
+        }
         match item.as_table_like() {
             Some(_) if full == RECORDED => {}
             Some(inner) if prefix.is_empty() => {
@@ -265,7 +300,8 @@ fn read_item(
         if values.tasks.unanswered.is_some() && !ours {
             return Ok(());
         }
-        return Err(problem(format!("is no key{}", way_out(name, values.tasks))));
+        let way_out = way_out(name, values.tasks, values.besides);
+        return Err(problem(format!("is no key{way_out}")));
     };
     let (name, kind) = (key.name, key.kind);
     let value = kind.read(item).map_err(|what| {
@@ -288,14 +324,15 @@ fn unanswered(values: &mut Values<'_>, why: &str) -> Problem {
 }
 
 /// What else there is: the nearest right name, or the sections if there is no such section.
-fn way_out(name: &str, tasks: &Tasks) -> String {
+fn way_out(name: &str, tasks: &Tasks, besides: &[&str]) -> String {
     let near = nearest(name, tasks);
     let section = name.split('.').next().unwrap_or_default();
     let mut names = keys::sections().map(|known| known.name);
     if !near.is_empty() || names.any(|known| known == section) {
         return near;
     }
-    let names: Vec<_> = keys::sections().map(|known| known.name).collect();
+    let names = keys::sections().map(|known| known.name);
+    let names: Vec<_> = names.chain(besides.iter().copied()).collect();
     format!(
         "; there is no section {section:?}; sections are {}",
         names.join(", ")

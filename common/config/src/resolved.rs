@@ -1,15 +1,40 @@
 //! A configuration as text: whole, and what of it makes it another than the default.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
 use toml_edit::Document;
 
 use super::task::{KnownTask, SCRIPT, Task, described, description};
 use super::tasks::Tasks;
-use super::{Value, Values, script};
+use super::{Value, Values, keys, script};
 
 /// The section of a resolved configuration that has no keys for people: what is known of its task.
 pub const RECORDED: &str = "recorded";
+
+/// What a resolved configuration begins with: the build that has written it.
+const BY: &str = "# Written by Tradewind ";
+
+/// This build: its version, and which keys it has.
+fn build() -> String {
+    let mut keys = DefaultHasher::new();
+    for key in keys::all() {
+        (key.name, format!("{:?}", key.kind), key.default).hash(&mut keys);
+    }
+    let keys = keys.finish() as u32;
+    format!("{} with keys {keys:08x}", env!("CARGO_PKG_VERSION"))
+}
+
+/// What is to be said beside problems with a configuration that another build has written.
+pub(super) fn of_another_build(text: &str) -> Option<String> {
+    let (by, own) = (text.lines().next()?.strip_prefix(BY)?, build());
+    (by != own).then(|| {
+        format!(
+            "it was written by another build of Tradewind ({by}) than this program's ({own}): build \
+             tradewind, tradewind-server, tradewind-worker and the Python package from the same source"
+        )
+    })
+}
 
 /// Every key that has a value, as TOML. Of tasks of somebody's own only the chosen one's are there: others
 /// are known to their program alone.
@@ -22,7 +47,7 @@ pub(super) fn resolved(values: &Values<'_>, task: &Task, folder: &Path) -> Strin
             .any(|is| is.definition.name == name)
     };
     let is_script = task.name() == SCRIPT.name;
-    let mut text = String::new();
+    let mut text = format!("{BY}{}\n", build());
     let mut section = "";
     for key in values.tasks.keys() {
         let of_another = !key.is_for(task.name());
@@ -38,8 +63,7 @@ pub(super) fn resolved(values: &Values<'_>, task: &Task, folder: &Path) -> Strin
         };
         let (head, name) = key.name.split_once('.').expect("keys are section.name");
         if head != section {
-            let gap = if section.is_empty() { "" } else { "\n" };
-            text += &format!("{gap}[{head}]\n");
+            text += &format!("\n[{head}]\n");
             section = head;
         }
         text += &format!("{name} = {value}\n");

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use toml_edit::{Document, Item, TableLike};
+use tradewind_common::choice::{Setting, Settings};
 
+use crate::defined::of_field;
 use crate::key::Key;
 use crate::{ConfigError, Problem, Typed, Value, value};
 
@@ -100,6 +102,15 @@ impl<'a> Sheet<'a> {
         Given(given)
     }
 
+    /// Reads the section `name`, whose keys are the fields of `T`. What is wrong with one is noted, and it has its
+    /// default.
+    pub fn settings<T: Settings>(&mut self, name: &str, table: &dyn TableLike) -> T {
+        let keys: Vec<Key> = T::FIELDS.iter().map(|(_, field)| of_field(field)).collect();
+        let given = self.section(name, &keys, table, &[]);
+        let setting = |key: &str| given.0.get(key).map(setting);
+        T::of_given(|_, field| setting(field.key)).expect("values are of their fields")
+    }
+
     /// Whether nothing was wrong.
     ///
     /// # Errors
@@ -109,6 +120,19 @@ impl<'a> Sheet<'a> {
             true => Ok(()),
             false => Err(ConfigError(self.problems)),
         }
+    }
+}
+
+/// A value as the settings of a run have it.
+fn setting(value: &Value) -> Setting {
+    match value {
+        Value::Int(count) => Setting::Count(count.unsigned_abs()),
+        Value::Float(number) => Setting::Number(*number),
+        Value::Bool(flag) => Setting::Flag(*flag),
+        Value::Text(word) => Setting::Word(word.clone()),
+        Value::Ints(list) => Setting::Counts(list.iter().map(|n| n.unsigned_abs()).collect()),
+        Value::Floats(list) => Setting::Numbers(list.clone()),
+        Value::Pairs(_) | Value::Texts(_) => unreachable!("no field of settings is such a list"),
     }
 }
 

@@ -53,6 +53,28 @@ fn what_is_resolved_reads_back_the_same() {
     assert_eq!(again.task, config.task);
 }
 
+/// Who starts a program of another build is told so, beside the keys that it does not know.
+#[test]
+fn a_configuration_of_another_build_is_told_from_one_with_a_mistake() {
+    let config = parse(GOOD, &[]).unwrap();
+    let (by, keys) = config.resolved().split_once('\n').unwrap();
+    let (words, digest) = by.rsplit_once(' ').unwrap();
+    let mistaken = keys.replacen("[run]", "[run]\nkolour = 7", 1);
+    let problems = |by: &str| parse(&format!("{by}\n{mistaken}"), &[]).unwrap_err().0;
+    let own = problems(by);
+    assert_eq!(own.len(), 1, "{own:?}");
+    assert!(own[0].text.contains("run.kolour is no key"), "{own:?}");
+    let other = problems(&format!("{words} 0badf00d"));
+    let texts = other.iter().map(|problem| problem.text.as_str());
+    let texts: Vec<_> = texts.collect();
+    assert_eq!(texts[0], own[0].text);
+    let told = [
+        " with keys 0badf00d) than this program's (",
+        &format!("{digest}): build "),
+    ];
+    assert!(told.iter().all(|told| texts[1].contains(told)), "{texts:?}");
+}
+
 #[test]
 fn what_ranks_compute_on() {
     let check = |overrides: &[&str], device, precision| {

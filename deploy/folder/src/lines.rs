@@ -89,40 +89,46 @@ impl<T: DeserializeOwned> Lines<T> {
     /// The records that are new since the last call.
     pub fn fresh(&mut self) -> io::Result<Vec<T>> {
         let mut records = Vec::new();
+        self.each(|record| records.push(record))?;
+        Ok(records)
+    }
+
+    /// The same, one after the other: they need not all fit into memory.
+    pub fn each(&mut self, mut take: impl FnMut(T)) -> io::Result<()> {
         if self.reader.is_none() {
             self.next = self.all_parts()?;
             self.reader = self.next.pop_front();
         }
         while self.reader.is_some() {
-            self.read(&mut records)?;
+            self.read(&mut take)?;
             let Some(next) = self.following()? else { break };
             // What was written just before it was moved aside.
-            self.read(&mut records)?;
-            self.take(&mut records);
+            self.read(&mut take)?;
+            self.take(&mut take);
             self.reader = Some(next);
         }
-        Ok(records)
+        Ok(())
     }
 
-    fn read(&mut self, records: &mut Vec<T>) -> io::Result<()> {
+    fn read(&mut self, take: &mut impl FnMut(T)) -> io::Result<()> {
         while let Some(open) = &mut self.reader {
             let read = open.reader.read_until(b'\n', &mut self.partial)?;
             if read == 0 || !self.partial.ends_with(b"\n") {
                 break;
             }
-            self.take(records);
+            self.take(take);
         }
         Ok(())
     }
 
     /// Takes a line in, whole or not.
-    fn take(&mut self, records: &mut Vec<T>) {
+    fn take(&mut self, take: &mut impl FnMut(T)) {
         if self.partial.is_empty() {
             return;
         }
         self.lines += 1;
         match serde_json::from_slice(&self.partial) {
-            Ok(record) => records.push(record),
+            Ok(record) => take(record),
             Err(_) if self.partial.trim_ascii().is_empty() => {}
             Err(_) if self.damaged.len() < DAMAGED_MAX => self.damaged.push(self.lines),
             Err(_) => {}

@@ -19,7 +19,7 @@ use tradewind_launch::LOOK;
 use tradewind_launch::run::{Interruption, secret};
 use tradewind_launch::{Process, Programs, Role, environment};
 use tradewind_process::log::say;
-use tradewind_programs::worker::CheckArguments;
+use tradewind_programs::worker::{CheckArguments, THREADS};
 
 /// Steps of the probe.
 const PROBE_STEPS: u64 = 40;
@@ -182,7 +182,7 @@ async fn check(
         local_ranks: cell.config.world_size(),
         measure: true,
     };
-    let command = rank.command(&arguments.into(), &environment(&secret()?))?;
+    let command = rank.command(&arguments.into(), &environment(&secret()?, THREADS))?;
     let mut process = Process::start_command(Role::Check, command, &log)?;
     let end = loop {
         if let Some(end) = process.poll()? {

@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::bail;
 
 pub use keeper::Keeper;
-pub use local::{LaunchContext, processes};
+pub use local::{LaunchContext, ProcessRow, processes};
 pub use process::Process;
 pub use programs::{Programs, RankProgram, beside, environment};
 pub use roster::{Present, Roster};

@@ -21,12 +21,18 @@ use tradewind_folder::run::RunFolder;
 
 /// A row of `processes.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Row {
+pub struct ProcessRow {
+    /// `server` or `worker`.
     pub role: String,
+    /// Number of the server, or of the rank in the whole run.
     pub index: u32,
+    /// The group of a rank.
     pub group: Option<u32>,
+    /// Its number in that group.
     pub group_rank: Option<u32>,
+    /// Its number, as the kernel counts.
     pub pid: u32,
+    /// Where a server listens, `host:port`; of a rank its host.
     pub address: String,
     /// Which process of its member it is, from 1.
     #[serde(default)]
@@ -34,7 +40,7 @@ pub struct Row {
 }
 
 /// The processes of a run, as its folder names them; none if it does not.
-pub fn processes(folder: &Path) -> Vec<Row> {
+pub fn processes(folder: &Path) -> Vec<ProcessRow> {
     let text = std::fs::read_to_string(folder.join(run_files::PROCESSES)).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or_default()
 }
@@ -112,7 +118,8 @@ impl<'a> Local<'a> {
         let LaunchContext {
             programs, token, ..
         } = self.context;
-        let environment = environment(token);
+        // One thread a rank: several share the cores.
+        let environment = environment(token, worker::THREADS);
         let command = match member {
             Member::Server(server) => {
                 let file = self.address_file(server);
@@ -290,12 +297,12 @@ impl<'a> Local<'a> {
                 Member::Server(_) => ("server", None, None),
                 Member::Rank { group, rank } => ("worker", Some(group), Some(rank)),
             };
-            let same = rows.iter().filter(|row: &&Row| row.role == role);
+            let same = rows.iter().filter(|row: &&ProcessRow| row.role == role);
             let address = match member {
                 Member::Server(_) => running.address.clone().unwrap_or_default(),
                 Member::Rank { .. } => host.clone(),
             };
-            let row = Row {
+            let row = ProcessRow {
                 role: role.to_owned(),
                 index: match *member {
                     Member::Server(server) => server,

@@ -87,10 +87,12 @@ pub fn beside(name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// What every process of a run is told besides its arguments.
-pub fn environment(token: &str) -> BTreeMap<&'static str, String> {
-    // One thread a rank: several share a machine's cores.
-    BTreeMap::from([(TOKEN, token.to_owned()), (OMP_NUM_THREADS, "1".to_owned())])
+/// What a process of a run that computes with so many threads is told besides its arguments.
+pub fn environment(token: &str, threads: impl ToString) -> BTreeMap<&'static str, String> {
+    BTreeMap::from([
+        (TOKEN, token.to_owned()),
+        (OMP_NUM_THREADS, threads.to_string()),
+    ])
 }
 
 /// Looks for a program as a shell does; why there is none.

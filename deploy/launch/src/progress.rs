@@ -5,7 +5,7 @@
 
 #[doc(hidden)]
 pub mod fixture;
-mod rate;
+pub mod rate;
 mod text;
 
 use std::collections::BTreeMap;

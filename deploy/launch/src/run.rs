@@ -227,13 +227,21 @@ async fn attend<C: RunHooks>(
             coordinator: CoordinatorArgument::File(folder.file(run_files::COORDINATOR_ADDRESS)),
             out: folder.path().to_owned(),
             milestones: has_milestones.then(|| folder.path().to_owned()),
-            threads: worker::THREADS,
+            threads: threads_of(context.config.world_size()),
         };
         let ran = helper.evaluate(arguments, interruption, keeper);
         outcome = Outcome::of(ran.await);
     }
     keeper.stop();
     (outcome, cluster)
+}
+
+/// Threads of what runs alone where so many ranks were: the cores that they had.
+fn threads_of(ranks: u32) -> i32 {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let ranks = i32::try_from(ranks).unwrap_or(i32::MAX);
+    let threads = ranks.saturating_mul(worker::THREADS);
+    threads.min(i32::try_from(cores).unwrap_or(i32::MAX))
 }
 
 /// Calls the hooks that have a last look at the servers, which are kept going meanwhile.

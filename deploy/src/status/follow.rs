@@ -8,8 +8,7 @@ use std::process::ExitCode;
 use tokio::time::sleep;
 use tradewind_common::exit::Exit;
 
-use super::watcher::Watcher;
-use super::{PAUSE, check_kept, table};
+use super::{PAUSE, check_kept};
 use tradewind_folder::events::Events;
 use tradewind_folder::found::{FoundRun, exit};
 use tradewind_folder::lines::Metrics;
@@ -18,6 +17,7 @@ use tradewind_folder::runtime::one_thread;
 use tradewind_launch::progress::Progress;
 use tradewind_launch::run::Interruption;
 use tradewind_process::log::say;
+use tradewind_watch::{Watcher, table};
 
 /// Shows a run until it ends; Ctrl-C leaves it alone.
 pub(crate) fn follow(run: &Path) -> ExitCode {
@@ -36,7 +36,7 @@ async fn until_end(run: &Path) -> anyhow::Result<ExitCode> {
     let path = place.path.clone();
     let mut interruption = Interruption::new()?;
     let mut shown = Shown::new(&place);
-    let mut watcher = Watcher::new(place)?;
+    let mut watcher = Watcher::new(place);
     let ended = loop {
         shown.fresh();
         let standing = tokio::select! {

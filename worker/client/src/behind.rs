@@ -143,7 +143,10 @@ impl<V: Destination + Send + 'static> Behind<V> {
         };
         match values {
             Contributed::Whole(at) => {
-                copied.resize(self.layout.elements(), 0.0);
+                if copied.is_empty() {
+                    // Of these zeros only what is written below becomes memory.
+                    copied = vec![0.0; self.layout.elements()];
+                }
                 for id in &self.slice {
                     let block = self.layout.block(*id).expect("a block of the slice");
                     copied[block.elements.clone()].copy_from_slice(&at(*id));

@@ -70,21 +70,31 @@ pub fn drawn(rate: f64, applied: bool) -> f64 {
 pub struct Kept {
     /// Groups push values, not differences.
     elastic: bool,
-    /// The parameters in the flat vector.
-    parameters: Range<usize>,
-    /// DiLoCo: as pulled; elastic averaging: during an exchange, the group's own.
-    values: Vec<f32>,
+    /// The parameters that this rank has, in the flat vector.
+    parameters: Vec<Range<usize>>,
+    /// What the rank pushes beside them.
+    buffers: Range<usize>,
+    /// Of each of the parameters' ranges. DiLoCo: as pulled; elastic averaging: during an exchange, the group's own.
+    values: Vec<Vec<f32>>,
     /// The steps have come to values that are not finite.
     lost: bool,
 }
 
 impl Kept {
-    /// The group has just pulled all of the flat vector `values`.
-    pub fn new(elastic: bool, parameters: Range<usize>, values: &[f32]) -> Self {
+    /// The group has just pulled the flat vector `values`, of which this rank has the ranges `parameters`, and
+    /// `buffers`.
+    pub fn new(
+        elastic: bool,
+        parameters: Vec<Range<usize>>,
+        buffers: Range<usize>,
+        values: &[f32],
+    ) -> Self {
+        let kept = parameters.iter().map(|part| values[part.clone()].to_vec());
         Self {
             elastic,
-            values: values[parameters.clone()].to_vec(),
+            values: kept.collect(),
             parameters,
+            buffers,
             lost: false,
         }
     }
@@ -92,18 +102,22 @@ impl Kept {
     /// After the steps: what the group exchanges takes the place of its gradient, and the model has what its
     /// exchange has pulled last. Returns whether all that is pushed is finite, buffers too.
     pub fn push(&mut self, values: &mut [f32], gradient: &mut [f32]) -> bool {
-        let values = &mut values[self.parameters.clone()];
-        let pushed = &mut gradient[self.parameters.clone()];
-        if self.elastic {
-            pushed.copy_from_slice(values);
-            self.values.copy_from_slice(values);
-        } else {
-            for ((pushed, kept), value) in pushed.iter_mut().zip(&self.values).zip(&*values) {
-                *pushed = kept - value;
+        let mut finite = all_finite(&gradient[self.buffers.clone()]);
+        for (part, kept) in self.parameters.iter().zip(&mut self.values) {
+            let values = &mut values[part.clone()];
+            let pushed = &mut gradient[part.clone()];
+            if self.elastic {
+                pushed.copy_from_slice(values);
+                kept.copy_from_slice(values);
+            } else {
+                for ((pushed, kept), value) in pushed.iter_mut().zip(&*kept).zip(&*values) {
+                    *pushed = kept - value;
+                }
+                values.copy_from_slice(kept);
             }
-            values.copy_from_slice(&self.values);
+            finite &= all_finite(pushed);
         }
-        all_finite(gradient)
+        finite
     }
 
     /// What was pushed is not finite on some rank: nothing of it is kept.
@@ -114,15 +128,17 @@ impl Kept {
     /// The model has what an exchange has brought; `applied` says whether the group's contribution is in it.
     /// `rate` is that of the servers' updates.
     pub fn pulled(&mut self, values: &mut [f32], rate: f64, applied: bool) {
-        let values = &mut values[self.parameters.clone()];
-        if self.elastic && !std::mem::take(&mut self.lost) {
-            let part = drawn(rate, applied) as f32;
-            for (own, centre) in self.values.iter().zip(values) {
-                *centre = own + part * (*centre - own);
+        let draws = self.elastic && !std::mem::take(&mut self.lost);
+        let by = drawn(rate, applied) as f32;
+        for (part, kept) in self.parameters.iter().zip(&mut self.values) {
+            let values = &mut values[part.clone()];
+            if draws {
+                for (own, centre) in kept.iter().zip(values) {
+                    *centre = own + by * (*centre - own);
+                }
+            } else {
+                kept.copy_from_slice(values);
             }
-        } else {
-            self.lost = false;
-            self.values.copy_from_slice(values);
         }
     }
 }
@@ -131,12 +147,16 @@ impl Kept {
 mod tests {
     use super::*;
 
-    const PARAMETERS: Range<usize> = 0..2;
+    /// Of a flat vector whose first values are the parameters, this rank has these; the rest are buffers.
+    fn kept(elastic: bool, parameters: &[Range<usize>], values: &[f32]) -> Kept {
+        let end = parameters.iter().map(|part| part.end).max().unwrap_or(0);
+        Kept::new(elastic, parameters.to_vec(), end..values.len(), values)
+    }
 
     #[test]
     fn diloco_pushes_how_far_the_steps_went_and_goes_on_with_what_comes() {
         let mut values = [1.0, 2.0, 7.0];
-        let mut kept = Kept::new(false, PARAMETERS, &values);
+        let mut kept = kept(false, &[0..2], &values);
         values = [0.5, 3.0, 9.0];
         let mut gradient = [0.0, 0.0, 9.0];
         assert!(kept.push(&mut values, &mut gradient));
@@ -154,7 +174,7 @@ mod tests {
     fn elastic_values_are_drawn_as_far_as_they_drew_the_centre() {
         let check = |applied: bool, rate: f64, centre: f32, want: f32| {
             let mut values = [8.0, 8.0];
-            let mut kept = Kept::new(true, PARAMETERS, &values);
+            let mut kept = kept(true, &[0..1, 1..2], &values);
             let mut gradient = [0.0; 2];
             assert!(kept.push(&mut values, &mut gradient));
             assert_eq!(gradient, [8.0; 2]);
@@ -170,7 +190,7 @@ mod tests {
     #[test]
     fn what_is_not_finite_is_given_up() {
         let mut values = [1.0, 1.0];
-        let mut kept = Kept::new(true, PARAMETERS, &values);
+        let mut kept = kept(true, &[0..1, 1..2], &values);
         values = [f32::NAN, 2.0];
         assert!(!kept.push(&mut values, &mut [0.0; 2]));
         kept.give_up();
@@ -182,5 +202,21 @@ mod tests {
         values = [3.0, 3.0];
         kept.pulled(&mut values, 0.5, false);
         assert_eq!(values, [4.0, 4.0]);
+    }
+
+    #[test]
+    fn of_values_that_others_have_nothing_is_read_or_written() {
+        let others = f32::NAN;
+        let mut values = [others, 2.0, others, 4.0];
+        let mut kept = kept(false, &[1..2, 3..4], &values);
+        values = [others, 1.0, others, 2.0];
+        let mut gradient = [others; 4];
+        assert!(kept.push(&mut values, &mut gradient));
+        assert_eq!((gradient[1], gradient[3]), (1.0, 2.0));
+        assert!(gradient[0].is_nan() && gradient[2].is_nan());
+        values = [others, 7.0, others, 8.0];
+        kept.pulled(&mut values, 1.0, true);
+        values = [others, 7.0, others, f32::INFINITY];
+        assert!(!kept.push(&mut values, &mut gradient));
     }
 }

@@ -1,4 +1,5 @@
-"""Steps of 25 million parameters in one group, beside DistributedDataParallel over Gloo, in turn.
+"""Steps of 25 million parameters in one group, beside DistributedDataParallel over Gloo, in turn; with `--sharded 1`
+those of an island, beside plain FSDP2.
 
 Wall time of a step, and processor time of all processes, servers among them. What a rank sleeps counts as processor
 time, for it stands for computation.
@@ -20,7 +21,9 @@ options = arguments(
     steps=(20, "steps that are measured"),
     pace=(1.0, "seconds of computation of a step"),
     overlap=(0, "1: exchanges run behind the next step"),
+    sharded=(0, "1: the model is sharded over the ranks"),
 )
+OURS, PLAIN = ("island", "fsdp") if options.sharded else ("tradewind", "ddp")
 #: Steps before the measured ones.
 WARM = 3
 SCRIPT = str(BENCHES / "wide.py")
@@ -32,7 +35,7 @@ def tradewind() -> tuple[float, float]:
     steps = WARM + options.steps + 2
     keys = {"cluster.groups": [options.ranks], "train.samples": 2 * options.ranks * steps}
     keys["train.overlap"] = options.overlap
-    run = Run(options.programs, BENCHES / "wide.toml", keys, [SCRIPT, "tradewind"])
+    run = Run(options.programs, BENCHES / "wide.toml", keys, [SCRIPT, OURS])
     with run.going_on():
         run.waits_for(WARM)
         pids = run.pids()
@@ -50,7 +53,7 @@ def ddp() -> tuple[float, float]:
         with told.open("w") as first:
             ranks = [
                 subprocess.Popen(
-                    [sys.executable, SCRIPT, "ddp"],
+                    [sys.executable, SCRIPT, PLAIN],
                     env={**os.environ, **world, "RANK": str(rank), "OMP_NUM_THREADS": "1"},
                     stdout=first if rank == 0 else subprocess.DEVNULL,
                 )
@@ -60,7 +63,7 @@ def ddp() -> tuple[float, float]:
         def waits_for(step: int) -> None:
             while len(told.read_text().splitlines()) <= step:
                 if any(rank.poll() for rank in ranks):
-                    raise SystemExit("a rank of DDP has failed")
+                    raise SystemExit(f"a rank of {PLAIN} has failed")
                 time.sleep(0.02)
 
         waits_for(WARM)
@@ -80,8 +83,7 @@ def _between(pids: list[int], wait) -> tuple[float, float]:
 pairs = [(tradewind(), ddp()) for _ in range(options.pairs)]
 for at, what in enumerate(("wall", "core-seconds")):
     told(
-        f"{what} of a step, {options.ranks} ranks, over DDP",
+        f"{what} of a step, {options.ranks} ranks, over {PLAIN}",
         [ours[at] / plain[at] for ours, plain in pairs],
-        tradewind=[ours[at] for ours, _ in pairs],
-        DDP=[plain[at] for _, plain in pairs],
+        **{OURS: [ours[at] for ours, _ in pairs], PLAIN: [plain[at] for _, plain in pairs]},
     )

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 
-use crate::errors::wrong;
+use crate::errors::unavailable;
 
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -61,5 +61,5 @@ fn wait<T: Send + 'static>(py: Python<'_>, told: Receiver<T>) -> PyResult<T> {
 }
 
 fn gone() -> PyErr {
-    wrong("the rank's thread has ended; its log says why")
+    unavailable("the rank's thread has ended; its log says why")
 }

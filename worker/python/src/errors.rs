@@ -11,7 +11,14 @@ create_exception!(
     tradewind,
     TradewindError,
     PyRuntimeError,
-    "What was asked of Tradewind cannot be done; the text says why, and what to do."
+    "What was asked of Tradewind cannot be done; the text says why, and what to do. It ends the run if the script does \
+     not catch it."
+);
+create_exception!(
+    tradewind,
+    Unavailable,
+    TradewindError,
+    "A file, a disk or another rank is not there, and may be for the next process: the script is started again."
 );
 create_exception!(
     tradewind,
@@ -31,6 +38,11 @@ pub struct Failure {
 /// Something that was asked cannot be done.
 pub fn wrong(text: impl Into<String>) -> PyErr {
     TradewindError::new_err(text.into())
+}
+
+/// Something is not there that may be for another process.
+pub fn unavailable(text: impl Into<String>) -> PyErr {
+    Unavailable::new_err(text.into())
 }
 
 /// Of the failure that ends the process; 0 while there is none.

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use tradewind_process::whole;
 
-use crate::errors::wrong;
+use crate::errors::{unavailable, wrong};
 
 /// Bytes of BLAKE3 that a file begins with; the rest is what was kept.
 const DIGEST: usize = blake3::OUT_LEN;
@@ -34,7 +34,7 @@ pub fn write_kept(py: Python<'_>, path: PathBuf, content: &[u8]) -> PyResult<()>
         let digest = blake3::hash(content);
         whole::write(&path, [digest.as_bytes(), content].concat())
     });
-    written.map_err(|error| wrong(error.to_string()))
+    written.map_err(|error| unavailable(error.to_string()))
 }
 
 /// What a file has; `None` if it is not there.

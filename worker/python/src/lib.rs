@@ -25,7 +25,7 @@ mod _native {
     const KEPT_BYTES_MAX: u64 = crate::kept::KEPT_BYTES_MAX;
 
     #[pymodule_export]
-    use crate::errors::{GroupBroken, TradewindError, failed_with};
+    use crate::errors::{GroupBroken, TradewindError, Unavailable, failed_with};
     #[pymodule_export]
     use crate::kept::{read_kept, write_kept};
     #[pymodule_export]

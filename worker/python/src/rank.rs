@@ -11,7 +11,7 @@ use tradewind_client::membership::End;
 use tradewind_client::saving::Notes;
 use tradewind_client::step::Copied;
 use tradewind_client::verdict::Verdict;
-use tradewind_common::data::CHUNKS_HELD_MAX;
+use tradewind_common::data::{CHUNKS_HELD_MAX, Chunking};
 use tradewind_common::layout::{TensorKind, TensorSpec};
 use tradewind_common::spec::{Frozen, RunSpec};
 use tradewind_common::{BlockId, GroupId, Layout};
@@ -27,7 +27,7 @@ use crate::memory::Memory;
 use crate::process_log;
 use crate::samples::{self, Samples};
 use crate::saving::Tensor;
-use crate::training::{self, Outcome, Said, Trainer};
+use crate::training::{self, Model, Outcome, Said, Trainer};
 
 /// Where a tensor lies in the flat vector.
 #[pyclass(frozen, get_all)]
@@ -251,20 +251,22 @@ impl Rank {
         self.config.local.is_some()
     }
 
-    /// How many batches of a rank may be asked for and not be used in a step yet, besides one; `None` where
-    /// they follow from the step alone.
-    #[getter]
-    fn batches_ahead(&self) -> PyResult<Option<u64>> {
+    /// How many batches of a rank may be asked for and not be used in a step yet, besides one, with so many samples
+    /// in the training data; `None` where they follow from the step alone.
+    fn batches_ahead(&self, epoch_samples: u64) -> PyResult<Option<u64>> {
         let train = &self.config.train;
         if train.consistency.waits_for_all() {
             return Ok(None);
         }
+        let chunking = Chunking {
+            epoch_samples,
+            chunk_samples: train.chunk_samples,
+            sets: train.sets.count,
+        };
         let of_group = u64::from(train.largest_batch()) * u64::from(self.group_size()?);
         // One of the chunks may have been begun.
-        let chunks = CHUNKS_HELD_MAX as u64 - 1;
-        Ok(Some(
-            (chunks * (train.chunk_samples / of_group)).saturating_sub(1),
-        ))
+        let steps = chunking.fewest_steps(CHUNKS_HELD_MAX as u64 - 1, of_group);
+        Ok(Some(steps.saturating_sub(1)))
     }
 
     /// The run's seed.
@@ -318,6 +320,13 @@ impl Rank {
     #[getter]
     fn scatter(&self) -> bool {
         self.config.exchange.reduce == Reduce::Scatter
+    }
+
+    /// Whether values are needed where an exchange has brought them once the model has them: they may be those of
+    /// the next step as well, or the next answer a difference to them.
+    #[getter]
+    fn keeps_values(&self) -> bool {
+        self.config.train.overlap || self.config.down.lossy()
     }
 
     /// The largest norm of the group's mean gradient, if there is one.
@@ -402,17 +411,24 @@ impl Rank {
     }
 
     /// The memory of the flat vector's values and of its gradient, which the rank keeps.
-    /// `on_gpu` is whether the ranks reduce on one.
-    #[pyo3(signature = (values, gradient, on_gpu=false))]
+    /// `on_gpu` is whether the ranks reduce on one, and `sharded` whether of both a rank has its own slice alone.
+    #[pyo3(signature = (values, gradient, on_gpu=false, sharded=false))]
     fn bind(
         &self,
         values: &Bound<'_, PyAny>,
         gradient: &Bound<'_, PyAny>,
         on_gpu: bool,
+        sharded: bool,
     ) -> PyResult<()> {
         let (spec, layout) = locked(&self.described).clone().ok_or_else(undescribed)?;
         let values = Memory::new(values, layout.elements(), "the flat vector")?;
         let gradient = Memory::new(gradient, layout.elements(), "the gradient")?;
+        if sharded && spec.optimizer.capabilities().layerwise() {
+            return Err(wrong(
+                "the steps of this optimizer follow from the lengths of whole tensors, of which a rank has only its \
+                 rows where the model is sharded: take another optimizer.name, such as \"adamw\"",
+            ));
+        }
         let entry = locked(&self.entry).take();
         let entry = entry.ok_or_else(bound)?;
         if entry.evaluates.is_some() {
@@ -420,7 +436,14 @@ impl Rank {
             let driver = Driver::start(evaluator.map_err(given_up)?)?;
             return self.evaluator.set(driver).map_err(|_| bound());
         }
-        let trainer = Trainer::new(entry, &spec, &layout, values, gradient, on_gpu);
+        let trainer = Trainer::new(
+            entry,
+            &spec,
+            &layout,
+            values,
+            gradient,
+            Model { on_gpu, sharded },
+        );
         let driver = Driver::start(trainer.map_err(given_up)?)?;
         self.driver.set(driver).map_err(|_| bound())
     }

@@ -13,7 +13,7 @@ use tradewind_data::{
     stage_and_tell,
 };
 
-use crate::errors::wrong;
+use crate::errors::{unavailable, wrong};
 use crate::process_log;
 
 /// What a sample is made of.
@@ -203,8 +203,16 @@ pub fn take_copied() -> (u64, f64) {
     (bytes, seconds)
 }
 
+/// What the files hold does not change; the disk may be back. Built-in models tell them apart alike.
 fn unread(error: DataError) -> PyErr {
-    wrong(error.to_string())
+    let text = error.to_string();
+    match error {
+        DataError::Sample { .. } | DataError::Asked(_) => wrong(text),
+        DataError::File { .. }
+        | DataError::Memory(_)
+        | DataError::Interrupted
+        | DataError::Ended(_) => unavailable(text),
+    }
 }
 
 /// Memory of a script's, field by field.

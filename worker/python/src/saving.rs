@@ -6,7 +6,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use tradewind_client::saving::{self, Dtype, Notes, Saved};
 
-use crate::errors::wrong;
+use crate::errors::{unavailable, wrong};
 
 /// A tensor whose bytes lie in memory, in C order, as long as this is.
 pub struct Tensor {
@@ -72,7 +72,7 @@ impl Tensor {
 pub fn save(py: Python<'_>, path: PathBuf, tensors: Vec<Tensor>, notes: Notes) -> PyResult<()> {
     let saved: Vec<_> = tensors.iter().map(Tensor::saved).collect();
     let written = py.detach(|| saving::save(&path, &saved, notes));
-    written.map_err(|error| wrong(format!("{error:#}")))
+    written.map_err(|error| unavailable(format!("{error:#}")))
 }
 
 /// Writes tensors into shards of so many bytes at most, in a folder, and an index.
@@ -86,5 +86,5 @@ pub fn save_sharded(
 ) -> PyResult<()> {
     let saved: Vec<_> = tensors.iter().map(Tensor::saved).collect();
     let written = py.detach(|| saving::save_sharded(&folder, &saved, &notes, shard_bytes_max));
-    written.map_err(|error| wrong(format!("{error:#}")))
+    written.map_err(|error| unavailable(format!("{error:#}")))
 }

@@ -51,11 +51,22 @@ pub struct Trainer {
     process: RankProcess,
     values: Memory,
     gradient: Memory,
+    /// The model is sharded over the ranks of the group: of the flat vector each has its own slice alone.
+    sharded: bool,
     stage: Stage,
     /// Where the script's optimizer takes steps between exchanges.
     local: Option<LocalSteps>,
     /// Why the incarnation at hand is over, if it is.
     failure: Option<anyhow::Error>,
+}
+
+/// What is known of the script's model.
+#[derive(Clone, Copy, Debug)]
+pub struct Model {
+    /// The ranks reduce on GPUs.
+    pub on_gpu: bool,
+    /// It is sharded over the ranks of the group.
+    pub sharded: bool,
 }
 
 /// How far it has come in an incarnation of its group.
@@ -143,7 +154,7 @@ impl Trainer {
         layout: &Arc<Layout>,
         values: Memory,
         gradient: Memory,
-        on_gpu: bool,
+        Model { on_gpu, sharded }: Model,
     ) -> anyhow::Result<Self> {
         let Entry {
             config,
@@ -186,6 +197,7 @@ impl Trainer {
             process,
             values,
             gradient,
+            sharded,
             stage: Stage::Apart,
             local: None,
             failure: None,
@@ -267,7 +279,11 @@ impl Trainer {
         // One rate holds for all blocks of the first exchange, too.
         let pulled = exchanges.pull(&mut replica)?;
         tracing::info!(%start, "ready");
-        self.local = LocalSteps::new(&self.config, layout, replica.values);
+        let parts = match self.sharded {
+            true => layout.runs(&slice),
+            false => vec![0..layout.elements()],
+        };
+        self.local = LocalSteps::new(&self.config, layout, &parts, replica.values);
         let entered = Entered {
             feed: membership.feed(start)?,
             exchanges,

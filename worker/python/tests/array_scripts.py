@@ -1,5 +1,6 @@
 """Scripts of the tests without PyTorch: `python array_scripts.py NAME` is a rank."""
 
+import array
 import sys
 from typing import Any
 
@@ -137,11 +138,48 @@ def never_joins() -> None:
         values = {name: array - np.float32(0.05) * gradients[name] for name, array in values.items()}
 
 
+def batches_first() -> None:
+    join().batches()
+
+
 def exchanges_once(gradients: dict[str, Any]) -> None:
     rank = join()
     rank.share(initial(), samples=SAMPLES)
     for _ in rank.batches():
         rank.exchange(gradients)
+
+
+class Lends:
+    """Has DLPack's protocol and no other, as arrays of other libraries may."""
+
+    def __init__(self, values: np.ndarray, on_a_gpu: bool = False) -> None:
+        self._values, self._on_a_gpu = values, on_a_gpu
+
+    def __dlpack__(self, **how: Any) -> Any:
+        if self._on_a_gpu:
+            raise BufferError("it is on a GPU")
+        return self._values.__dlpack__(**how)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 0) if self._on_a_gpu else self._values.__dlpack_device__()
+
+
+def lends() -> None:
+    """Values by Python's buffer protocol, and gradients by DLPack's."""
+    rank = join()
+    x, y = lines()
+    first = {name: own if own.ndim == 0 else array.array("f", own) for name, own in initial().items()}
+    values = rank.share(first, samples=SAMPLES)
+    while not rank.done:
+        for batch in rank.batches():
+            loss, gradients = gradients_of(values, x[batch], y[batch])
+            rank.exchange({name: Lends(np.float32(gradient)[...]) for name, gradient in gradients.items()}, loss=loss)
+            told(f"batches-{rank.group}", batch)
+    told(f"values-{rank.group}", {name: ours.tolist() for name, ours in values.items()})
+
+
+def on_a_gpu() -> None:
+    exchanges_once({"weight": Lends(np.zeros(8, np.float32), on_a_gpu=True), "bias": np.zeros((), np.float32)})
 
 
 def doubles() -> None:

@@ -2,7 +2,9 @@
 
 import os
 import sys
+import time
 import types
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -10,6 +12,7 @@ import torch.distributed as dist
 import tradewind as tw
 from scripts import Lines, killed_once, loss_of, model
 from telling import told
+from tradewind import _names
 
 # What process groups use of it, beside what `scripts` has of it.
 sys.modules["torch._dynamo"].trace_rules = types.SimpleNamespace(clear_lru_cache=lambda: None)
@@ -55,6 +58,42 @@ def gathers() -> None:
             killed_once(rank, taken)
     told(f"sums-{place_of(rank)}", sum_of(own_number(rank)))
     dist.destroy_process_group()
+
+
+class Lingers:
+    """Keeps the interpreter busy while it ends."""
+
+    def __del__(self) -> None:
+        time.sleep(3)
+
+
+class Slow:
+    """A store whose calls take long, as where its machine is busy."""
+
+    def __init__(self, store: dist.TCPStore) -> None:
+        self._store = store
+
+    def check(self, _: list[str]) -> bool:
+        try:
+            self._store.wait(["never"], timedelta(seconds=2))
+        except RuntimeError:
+            pass
+        return False
+
+
+def ends_while_it_is_watched() -> None:
+    """The thread that watches the group's store stands in a call of it all the time."""
+    global lingers
+    lingers = Lingers()
+    watch = _names.Names._watch
+
+    def watch_slowly(names: _names.Names) -> None:
+        names._store = Slow(names._store)
+        watch(names)
+
+    _names.Names._watch = watch_slowly
+    _names._WATCH_SECONDS = 0.0
+    gathers()
 
 
 def asks_for_nothing() -> None:

@@ -1,8 +1,11 @@
 """Scripts of the tests: `python scripts.py NAME` is a rank."""
 
+import ctypes
+import json
 import os
 import signal
 import sys
+import threading
 import time
 import types
 from pathlib import Path
@@ -127,6 +130,145 @@ def finishes_while_another_returns() -> None:
                 while "rank 1 has joined" not in events.read_text():
                     time.sleep(0.05)
     told_in_training(f"ended-{rank.rank}", taken)
+
+
+def returns_when_the_others_are_done() -> None:
+    """Rank 1 is killed with its fifth batch, and its next process takes longer to begin than rank 0 has left to do."""
+    dead, events = Path(os.environ["TOLD"], "dead"), Path(os.environ["TOLD"], "run/events.jsonl")
+    while dead.exists() and "is done and has left" not in events.read_text():
+        time.sleep(0.05)
+    rank = join()
+    net = model()
+    opt = rank.optimizer(net)
+    taken = 0
+    while not rank.done:
+        for batch in rank.loader(Lines()):
+            opt.zero_grad()
+            loss_of(net, batch).backward()
+            opt.step()
+            taken += 1
+            if rank.rank == 1 and taken == 5:
+                dead.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+    told_in_training(f"ended-{rank.rank}", taken)
+
+
+def hangs_and_loses_a_server() -> None:
+    """With its tenth batch rank 1 stops for good. With the twentieth rank 0 kills the server that has the coordinator,
+    and with the fortieth it waits for the next process of rank 1.
+    """
+    hung, back, killed = (Path(os.environ["TOLD"], name) for name in ("hung", "back", "killed"))
+    rank = join()
+    if rank.rank == 1 and hung.exists():
+        back.touch()
+    net = model()
+    opt = rank.optimizer(net)
+    taken = 0
+    while not rank.done:
+        for batch in rank.loader(Lines()):
+            opt.zero_grad()
+            loss_of(net, batch).backward()
+            opt.step()
+            taken += 1
+            if rank.rank == 1 and taken == 10 and not hung.exists():
+                hung.touch()
+                os.kill(os.getpid(), signal.SIGSTOP)
+            elif rank.rank == 0 and taken == 20 and not killed.exists():
+                killed.touch()
+                processes = json.loads(Path(os.environ["TOLD"], "run/processes.json").read_text())
+                (server,) = [at["pid"] for at in processes if at["role"] == "server" and at["index"] == 0]
+                os.kill(server, signal.SIGKILL)
+            elif rank.rank == 0 and taken == 40:
+                while not back.exists():
+                    time.sleep(0.05)
+    values = [parameter.detach().flatten().tolist() for parameter in net.parameters()]
+    told_in_training(f"values-{rank.group}-{rank.rank}", values)
+
+
+def computes_while_it_waits() -> None:
+    """Group 1 comes when a thread of group 0 says so, whose own rank waits for group 1 by then."""
+    rank = join()
+    net = model()
+    opt = rank.optimizer(net)
+    come, events = Path(os.environ["TOLD"], "come"), Path(os.environ["TOLD"], "run/events.jsonl")
+
+    def call() -> None:
+        while "group 0 is together" not in events.read_text():
+            time.sleep(0.05)
+        come.touch()
+
+    if not rank.evaluating and rank.group == 0:
+        threading.Thread(target=call).start()
+    elif not rank.evaluating:
+        while not come.exists():
+            time.sleep(0.05)
+    while not rank.done:
+        for batch in rank.loader(Lines()):
+            opt.zero_grad()
+            loss_of(net, batch).backward()
+            opt.step()
+
+
+def is_interrupted() -> None:
+    """Ctrl-C, while it waits for another group, which does not come."""
+    rank = join()
+    net = model()
+    rank.optimizer(net)
+    if rank.group == 1:
+        time.sleep(3600)
+    told("waits", os.getpid())
+    try:
+        next(iter(rank.loader(Lines())))
+    except KeyboardInterrupt:
+        told("interrupted", True)
+        raise
+
+
+class Signals(Lines):
+    """Samples that tell which signal their process gets when the one that has started it ends."""
+
+    def __getitem__(self, number: int) -> tuple[torch.Tensor, torch.Tensor, int]:
+        PR_GET_PDEATHSIG = 2
+        found = ctypes.c_int(0)
+        ctypes.CDLL(None).prctl(PR_GET_PDEATHSIG, ctypes.byref(found))
+        x, y, _ = super().__getitem__(number)
+        return x, y, found.value
+
+
+def tells_signals() -> None:
+    rank = join()
+    net = model()
+    opt = rank.optimizer(net)
+    for batch in rank.loader(Signals(), num_workers=1, worker_init_fn=lambda number: told("began", number)):
+        told("signals", sorted(set(batch[2].tolist())))
+        opt.zero_grad()
+        loss_of(net, batch).backward()
+        opt.step()
+
+
+def tells_threads() -> None:
+    """How many it computes with, in training and in its evaluation."""
+    rank = join()
+    net = model()
+    opt = rank.optimizer(net)
+    for batch in rank.loader(Lines()):
+        opt.zero_grad()
+        loss_of(net, batch).backward()
+        opt.step()
+    told("evaluation" if rank.evaluating else "training", [os.environ.get("OMP_NUM_THREADS"), torch.get_num_threads()])
+
+
+def few_samples() -> None:
+    """`script.samples` of them, of which `script.workers` fetch ahead."""
+    rank = join()
+    net = model()
+    opt = rank.optimizer(net)
+    few = torch.utils.data.Subset(Lines(), range(rank.settings["samples"]))
+    while not rank.done:
+        for batch in rank.loader(few, num_workers=rank.settings["workers"]):
+            opt.zero_grad()
+            loss_of(net, batch).backward()
+            opt.step()
 
 
 def pauses() -> None:

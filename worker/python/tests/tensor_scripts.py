@@ -104,10 +104,10 @@ def doubles() -> None:
 
 
 def _differs(change) -> None:
-    """Groups whose models differ."""
+    """Ranks or groups whose models differ."""
     rank = join()
     net = tied()
-    if rank.group == 1:
+    if rank.group == 1 or rank.rank == 1:
         change(net)
     opt = rank.optimizer(net)
     for x, y, _ in rank.loader(Lines()):

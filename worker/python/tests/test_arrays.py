@@ -31,6 +31,19 @@ class Arrays(RunCase):
         self.assertTrue((run.told / "run/model.safetensors").exists())
         self.assertLess(float(np.abs(values["bias"] - 1)), 0.2, "it has learned")
 
+    def test_arrays_of_others_are_read_by_pythons_protocol_or_dlpacks(self) -> None:
+        run = self.alone("lends")
+        self.completes(run)
+        x, y = lines()
+        values = initial()
+        for batch in run.lines("batches-0"):
+            _, gradients = gradients_of(values, x[batch], y[batch])
+            values = {name: array - np.float32(0.05) * gradients[name] for name, array in values.items()}
+        (ours,) = run.lines("values-0")
+        for name, plain in values.items():
+            np.testing.assert_allclose(ours[name], plain, rtol=1e-4, atol=1e-5)
+        self.refused("on_a_gpu", "weight cannot be read in main memory: ")
+
     def test_a_group_of_two_ranks_needs_torch(self) -> None:
         self.refused("train", "cluster.groups = [1, 1]", of=[2])
 
@@ -41,6 +54,9 @@ class Arrays(RunCase):
 
     def test_the_end_before_the_budget_is_a_failure(self) -> None:
         self.refused("stops_early", "call rank.leave()", of=[1])
+
+    def test_batches_are_of_samples_that_are_counted(self) -> None:
+        self.refused("batches_first", "call rank.share(arrays, samples=…) first")
 
     def test_a_gradient_in_f64_is_named(self) -> None:
         self.refused("doubles", "weight is float64, not float32")

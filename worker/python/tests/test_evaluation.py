@@ -1,5 +1,6 @@
 """Evaluation, what a rank keeps and saves, and running alone. `make python-test` sets up what they need."""
 
+import importlib.util
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
+from torch.distributed import checkpoint
 
 import tradewind as tw
 from evaluating import Net, loss
@@ -229,6 +231,16 @@ class Saved(Case):
             torch.testing.assert_close(tensor, state[name], rtol=0, atol=0)
         total = sum(tensor.numel() * tensor.element_size() for tensor in together.values())
         self.assertEqual(index["metadata"]["total_size"], total)
+
+    @unittest.skipUnless(hasattr(checkpoint, "HuggingFaceStorageReader"), "this torch reads no such files")
+    @unittest.skipUnless(importlib.util.find_spec("safetensors"), "it reads them by the package safetensors")
+    def test_shards_are_read_by_torchs_own_checkpoints(self) -> None:
+        state = torch.load(self.saves.told / "state.pt")
+        read = {name: torch.zeros_like(tensor) for name, tensor in state.items() if name != "tied.weight"}
+        reader = checkpoint.HuggingFaceStorageReader(str(self.saves.told / "sharded"))
+        checkpoint.load(read, storage_reader=reader, no_dist=True)
+        for name, tensor in read.items():
+            torch.testing.assert_close(tensor, state[name], rtol=0, atol=0)
 
     def test_a_missing_folder_and_a_full_disk_are_named(self) -> None:
         self.refused("saves_nowhere", "cannot save /nowhere/model.safetensors: ")

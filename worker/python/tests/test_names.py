@@ -66,6 +66,12 @@ class Names(RunCase):
     def test_where_a_rank_dies_and_others_wait_in_a_collective_the_group_begins_anew(self) -> None:
         self.check_anew(1, {})
 
+    def test_nobody_looks_at_the_store_while_the_interpreter_ends(self) -> None:
+        run = self.launch("ends_while_it_is_watched", groups=[2])
+        text = self.completes(run)
+        self.assertNotIn("signal", text + run.logs())
+        self.assertEqual(run.lines("names-0-0")[0]["WORLD_SIZE"], "2")
+
     def test_a_script_that_is_alone_is_a_group_of_one(self) -> None:
         run = self.alone("gathers")
         self.completes(run)

@@ -1,9 +1,12 @@
 """Scripts in real runs. `make python-test` sets up what they need."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
 import torch
 
@@ -93,6 +96,63 @@ class Runs(RunCase):
         self.assertNotIn("rank 0 of group 0 ended", text)
         self.assertEqual(len(run.lines("ended-0")), 1, text)
 
+    def test_a_rank_that_comes_back_when_the_others_are_done_ends_by_itself(self) -> None:
+        keys = {**ASYNC, "liveness.reform_grace_ms": 500, "liveness.start_grace_ms": 600_000}
+        run = self.launch("returns_when_the_others_are_done", keys, groups=[2], samples=1600)
+        text = self.completes(run)
+        self.assertIn("rank 1 of group 0 was killed by signal 9; restarted", text)
+        self.assertEqual((len(run.lines("ended-0")), len(run.lines("ended-1"))), (1, 1), text)
+
+    def test_a_rank_that_hangs_and_a_server_that_dies_are_survived(self) -> None:
+        keys = {"cluster.servers": 3, "servers.replication": 2, "pace.step_seconds": 0.05}
+        lease = {"liveness.lease_ms": 2000, "liveness.heartbeat_ms": 400}
+        run = self.launch("hangs_and_loses_a_server", {**keys, **lease}, groups=[2], samples=2400)
+        text = self.completes(run)
+        self.assertRegex(text, "rank 1 of group 0 .*restarted")
+        self.assertIn("server 0 was killed by signal 9", text)
+        self.assertGreaterEqual(run.json("summary.json")["samples"]["applied"], 2400)
+        self.assertEqual(run.lines("values-0-0")[-1], run.lines("values-0-1")[-1])
+
+    def test_threads_of_a_script_run_while_it_waits(self) -> None:
+        keys = {"liveness.start_grace_ms": 3_600_000}
+        self.completes(self.launch("computes_while_it_waits", keys, groups=[1, 1], samples=160))
+
+    def test_a_script_that_waits_hears_ctrl_c(self) -> None:
+        run = self.launch("is_interrupted", groups=[1, 1])
+        events = run.told / "run/events.jsonl"
+        run.until(lambda: events.exists() and "group 0 is together" in events.read_text())
+        os.kill(run.lines("waits")[0], signal.SIGINT)
+        run.until(lambda: run.lines("interrupted") == [True])
+        run.close()
+
+    def test_a_worker_of_a_loader_dies_with_its_rank(self) -> None:
+        run = self.alone("tells_signals", samples=16)
+        self.completes(run)
+        self.assertEqual(run.lines("signals"), [[signal.SIGKILL]] * 2)
+        # The script's own beginning of a worker is called, too.
+        self.assertEqual(run.lines("began"), [0])
+
+    def test_threads_are_one_a_rank_or_as_many_as_a_person_says_and_an_evaluation_has_all(self) -> None:
+        cores = min(2, os.cpu_count() or 1)
+        for said, training, evaluation in ((None, 1, cores), ("3", 3, 3)):
+            with mock.patch.dict(os.environ):
+                os.environ.pop("OMP_NUM_THREADS", None)
+                if said is not None:
+                    os.environ["OMP_NUM_THREADS"] = said
+                run = self.launch("tells_threads", groups=[2], samples=32)
+            self.completes(run)
+            self.assertEqual(run.lines("training"), [[str(training), training]] * 2)
+            self.assertEqual(run.lines("evaluation"), [[str(evaluation), evaluation]])
+
+    def test_few_samples_are_fetched_ahead_no_further_than_a_group_may_lease(self) -> None:
+        keys = {**ASYNC, "train.batch": 1, "train.chunk_samples": 64}
+        run = self.launch("few_samples", {**keys, "script.samples": 2, "script.workers": 2}, samples=40)
+        self.completes(run)
+        kinds = [json.loads(line)["kind"] for line in (run.told / "run/events.jsonl").read_text().splitlines()]
+        self.assertEqual(kinds.count("group_formed"), 1, kinds)
+        words = "num_workers times prefetch_factor is 8, and a group may ask for 5 batches ahead, of data of 2 samples"
+        self.refused("few_samples", words, {**keys, "script.samples": 2, "script.workers": 4})
+
     # The Gloo of torch 2.4 keeps the time-out that it met with.
     @unittest.skipIf(torch.__version__.startswith("2.4."), "docs/pytorch.md says what holds there")
     def test_a_rank_that_takes_longer_than_its_lease_for_a_step_keeps_its_group(self) -> None:
@@ -120,6 +180,13 @@ class Runs(RunCase):
 
     def test_an_unused_parameter_is_named(self) -> None:
         self.refused("unused", "backward has not reached unused.weight, unused.bias: ", of=[1])
+
+    def test_what_another_process_would_meet_ends_the_run_at_once(self) -> None:
+        run = self.launch("unused", groups=[1, 1])
+        status, text = run.end()
+        self.assertNotEqual(status, 0, text)
+        self.assertIn("backward has not reached unused.weight", text)
+        self.assertNotIn("restarted", text)
 
     def test_a_second_join_is_refused(self) -> None:
         self.refused("twice", "call tradewind.join() once and keep the rank")

@@ -22,14 +22,26 @@ from typing import TYPE_CHECKING
 
 from ._evaluate import Evaluation, Measure, Part
 from ._keep import Kept
-from ._native import GroupBroken, TradewindError
+from ._native import GroupBroken, TradewindError, Unavailable
 from ._rank import Rank, join
 from ._samples import Samples
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Evaluation", "GroupBroken", "Kept", "Measure", "Part", "Rank", "Samples", "TradewindError", "join", "load"]
+__all__ = [
+    "Evaluation",
+    "GroupBroken",
+    "Kept",
+    "Measure",
+    "Part",
+    "Rank",
+    "Samples",
+    "TradewindError",
+    "Unavailable",
+    "join",
+    "load",
+]
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:

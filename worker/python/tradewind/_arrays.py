@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ class Arrays:
     backwards = 0
     #: There is nobody to average with, so that `rank.no_sync` changes nothing.
     synchronizes = True
+    #: A group of one rank does, in any process.
+    forms_again = True
 
     def __init__(self, rank: Rank, arrays: Mapping[str, Any], samples: int) -> None:
         if rank.group_size > 1:
@@ -78,6 +81,10 @@ class Arrays:
         ]
         return Model(tensors, {})
 
+    def save(self, path: str | os.PathLike[str], shard_bytes_max: int | None) -> None:
+        """Writes them, as `tradewind.Rank.save` says."""
+        self.stored().save(path, shard_bytes_max)
+
     @contextmanager
     def evaluating(self) -> Iterator[dict[str, np.ndarray]]:
         """The arrays, by name."""
@@ -112,8 +119,8 @@ class Arrays:
 class NumberedBatches(Batches):
     """Batches as numbers of samples."""
 
-    def __init__(self, rank: Rank) -> None:
-        super().__init__(rank)
+    def __init__(self, rank: Rank, samples: int) -> None:
+        super().__init__(rank, samples)
         self._loader = self._dealt
 
 

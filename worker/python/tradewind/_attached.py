@@ -105,8 +105,9 @@ class Attached:
             optimizer.grad_scale = optimizer.found_inf = None  # type: ignore[attr-defined]
         try:
             replica.ready()
+            overflowed = scaled.overflowed or not replica.finite()
             self._agreed = rank._native.inner_step(
-                sum(batches), len(batches), scaled.overflowed, scaled.scale, rank._take_loss(), _options(optimizer)
+                sum(batches), len(batches), overflowed, scaled.scale, rank._take_loss(), _options(optimizer)
             )
         except GroupBroken as error:
             rank._reform(str(error), len(batches))

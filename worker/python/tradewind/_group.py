@@ -24,7 +24,79 @@ Range = tuple[int, int]
 FOREVER = timedelta(days=24)
 
 
-class Group:
+class Ranks:
+    """They average, and agree on numbers."""
+
+    def __init__(
+        self,
+        joined: _native.Joined,
+        store: Store,
+        lease: timedelta,
+        device: torch.device,
+        breaks: Callable[[Callable[[], None]], None],
+    ) -> None:
+        """Meets the other ranks.
+
+        Args:
+            joined: What the coordinator says of the group.
+            store: Where its ranks meet.
+            lease: Length of a rank's lease, which bounds the wait for a peer.
+            device: Where what they average lies.
+            breaks: Told what breaks the group, as soon as there is something to break.
+        """
+        self.rank, self.size = joined.group_rank, joined.group_size
+        # Stubs of torch lack what it can.
+        self._gloo: Any = ProcessGroupGloo(PrefixStore(joined.prefix, store), self.rank, self.size, lease)
+        # That was for the meeting. (Gloo of torch 2.4 takes no notice.)
+        self._gloo._set_default_timeout(FOREVER)
+        self._nccl: Any = None
+        breaks(self.break_off)
+        on_gpus = self.all_reduce_sum([float(device.type == "cuda")])[0]
+        if on_gpus not in (0, self.size):
+            raise TradewindError("some ranks of the group compute on GPUs and some do not: set compute.device")
+        if on_gpus:
+            from ._over_nccl import connect
+
+            connect(store, joined.prefix, (self.rank, self.size), device, lease, FOREVER, self._begun)
+
+    def _begun(self, nccl: Any) -> None:
+        self._nccl = nccl
+
+    def reduce(self, part: Tensor) -> Reduction:
+        """Begins to average over the ranks, in place."""
+        group = self._nccl if part.is_cuda else self._gloo
+        return Reduction(part, group.allreduce([part]), self.size)
+
+    def average(self, part: Tensor) -> None:
+        """Averages over the ranks, in place."""
+        guard("averaging buffers", lambda: self.reduce(part).wait())
+
+    # Collectives that the native half asks for, from its own thread.
+
+    def all_reduce_sum(self, values: list[float]) -> list[float]:
+        sums = torch.tensor(values, dtype=torch.float64)
+        self._gloo.allreduce([sums]).wait()
+        return sums.tolist()
+
+    def broadcast(self, values: list[int]) -> list[int]:
+        told = torch.tensor(values, dtype=torch.int64)
+        self._gloo.broadcast(told, 0).wait()
+        return told.tolist()
+
+    def break_off(self) -> None:
+        """Frees whoever waits in a collective: a receive that runs out of time ends the group's connections."""
+        for peer in range(self.size):
+            if peer == self.rank:
+                continue
+            try:
+                self._gloo.recv([torch.zeros(1)], peer, _BREAK).wait(timedelta(milliseconds=1))
+            except RuntimeError:
+                pass
+        if self._nccl is not None:
+            self._nccl.abort()
+
+
+class Group(Ranks):
     """Averages gradients, and shares what each rank has exchanged of the values."""
 
     def __init__(
@@ -35,32 +107,15 @@ class Group:
         flat: Flat,
         breaks: Callable[[Callable[[], None]], None],
     ) -> None:
-        """Meets the other ranks.
+        """Meets the other ranks, as `Ranks` does.
 
         Args:
-            joined: What the coordinator says of the group.
-            store: Where its ranks meet.
-            lease: Length of a rank's lease, which bounds the wait for a peer.
             flat: The model's values.
-            breaks: Told what breaks the group, as soon as there is something to break.
         """
-        self.rank, self.size = joined.group_rank, joined.group_size
-        # Stubs of torch lack what it can.
-        self._gloo: Any = ProcessGroupGloo(PrefixStore(joined.prefix, store), self.rank, self.size, lease)
-        # That was for the meeting. (Gloo of torch 2.4 takes no notice.)
-        self._gloo._set_default_timeout(FOREVER)
-        self._nccl: Any = None
-        breaks(self.break_off)
+        device = flat.values.device
+        super().__init__(joined, store, lease, device, breaks)
         self._slices = joined.slices
         self._flat = flat
-        device = flat.values.device
-        on_gpus = self.all_reduce_sum([float(device.type == "cuda")])[0]
-        if on_gpus not in (0, self.size):
-            raise TradewindError("some ranks of the group compute on GPUs and some do not: set compute.device")
-        if on_gpus:
-            from ._over_nccl import connect
-
-            connect(store, joined.prefix, (self.rank, self.size), device, lease, FOREVER, self._begun)
         lengths = [sum(end - begin for begin, end in ranges) for ranges in self._slices]
         self._own = torch.zeros(max(lengths), device=device)
         self._all = torch.zeros(self.size, max(lengths), device=device)
@@ -76,14 +131,6 @@ class Group:
             if rank != self.rank or flat.staged:
                 self._places += _pieces(flat.values, ranges)
                 self._gathered += _packed(self._own if rank == self.rank else self._all[rank], ranges)
-
-    def _begun(self, nccl: Any) -> None:
-        self._nccl = nccl
-
-    def reduce(self, part: Tensor) -> Reduction:
-        """Begins to average over the ranks, in place."""
-        group = self._nccl if part.is_cuda else self._gloo
-        return Reduction(part, group.allreduce([part]), self.size)
 
     def scatter(self, gradient: Tensor, bucket: Range, number: int) -> Scattered:
         """Begins to average a bucket over the ranks: each gets the mean of what it exchanges of it.
@@ -116,22 +163,6 @@ class Group:
         own = sum(float(torch.linalg.vector_norm(piece, dtype=torch.float64)) ** 2 for piece in pieces)
         return guard("measuring the gradient", lambda: self.all_reduce_sum([own]))[0]
 
-    def average(self, part: Tensor) -> None:
-        """Averages over the ranks, in place."""
-        guard("averaging buffers", lambda: self.reduce(part).wait())
-
-    # Collectives that the native half asks for, from its own thread.
-
-    def all_reduce_sum(self, values: list[float]) -> list[float]:
-        sums = torch.tensor(values, dtype=torch.float64)
-        self._gloo.allreduce([sums]).wait()
-        return sums.tolist()
-
-    def broadcast(self, values: list[int]) -> list[int]:
-        told = torch.tensor(values, dtype=torch.int64)
-        self._gloo.broadcast(told, 0).wait()
-        return told.tolist()
-
     def gather(self) -> None:
         """Shares the slices: in main memory the own one is fresh, and on return all of the model's values are."""
         flat = self._flat
@@ -156,18 +187,6 @@ class Group:
             works += [self._gloo.send([self._packed], rank, _GATHER) for rank in self._received]
         for work in works:
             work.wait()
-
-    def break_off(self) -> None:
-        """Frees whoever waits in a collective: a receive that runs out of time ends the group's connections."""
-        for peer in range(self.size):
-            if peer == self.rank:
-                continue
-            try:
-                self._gloo.recv([torch.zeros(1)], peer, _BREAK).wait(timedelta(milliseconds=1))
-            except RuntimeError:
-                pass
-        if self._nccl is not None:
-            self._nccl.abort()
 
 
 #: Tags of messages; buckets have the numbers below.

@@ -30,10 +30,11 @@ class Batches:
     #: Batches that it asks for ahead of the one at hand.
     _ahead = 0
 
-    def __init__(self, rank: Rank) -> None:
+    def __init__(self, rank: Rank, samples: int) -> None:
+        rank._needs_samples(samples)
         self._rank = rank
         self._dealt = rank._dealt
-        self._most = rank._native.batches_ahead
+        self._most = rank._native.batches_ahead(samples)
 
     def __iter__(self) -> Iterator[Any]:
         """An epoch, or what is left of the run.
@@ -97,13 +98,12 @@ class Loader(Batches):
         if batch_size not in (None, batch):
             raise TradewindError(f"batch_size is {batch_size}, and train.batch of the run's file {batch}: make them equal")
         ahead = arguments.get("num_workers", 0) * (arguments.get("prefetch_factor") or 2)
-        super().__init__(rank)
+        super().__init__(rank, len(data))  # type: ignore[arg-type]
         if self._most is not None and ahead > self._most:
             raise TradewindError(
-                f"num_workers times prefetch_factor is {ahead}, and a group may ask for {self._most} batches ahead: "
-                "lower them, or raise train.chunk_samples in the run's file"
+                f"num_workers times prefetch_factor is {ahead}, and a group may ask for {self._most} batches ahead, of "
+                f"data of {len(data)} samples: lower them, or raise train.chunk_samples in the run's file"  # type: ignore[arg-type]
             )
-        rank._needs_samples(len(data))  # type: ignore[arg-type]
         if isinstance(data, Samples):
             _stage(rank._native, data)
         self._ahead = ahead

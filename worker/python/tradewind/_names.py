@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from torch.distributed import TCPStore
 
-from ._native import TradewindError
+from ._native import TradewindError, Unavailable
 
 if TYPE_CHECKING:
     from ._rank import Rank
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 _WAIT_SECONDS, _TELL_SECONDS, _LOOK_SECONDS = 600.0, 10.0, 0.05
 #: Seconds from one look at the store to the next, once the ranks have met.
 _WATCH_SECONDS = 0.5
-#: Where the store is gone the run may just be over: seconds until this rank knows.
+#: Where the store is gone the run may just be over: seconds until this rank knows. And seconds that the end of a
+#: process waits for a call of the store.
 _END_SECONDS = 3.0
 #: What a call of the store may take.
 _STORE_TIMEOUT = timedelta(seconds=30)
@@ -66,8 +67,9 @@ class Names:
         TradewindError: If they have not come.
     """
 
-    def __init__(self, rank: Rank) -> None:
+    def __init__(self, rank: Rank, asked: str = "torch_names=True") -> None:
         self._rank = rank
+        self._asked = asked
         folder = rank._native.folder
         # The evaluation has one process, whatever the file says about groups.
         self._size = 1 if rank.evaluating or folder is None else rank.group_size
@@ -77,8 +79,19 @@ class Names:
         self._tell_at = time.monotonic() + _TELL_SECONDS
         place, self._store, members = self._lead() if self._size == 1 or rank.rank == 0 else self._follow()
         self._name(place, members)
+        self._over = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="tradewind names", daemon=True)
         if self._size > 1:
-            threading.Thread(target=self._watch, name="tradewind names", daemon=True).start()
+            self._watcher.start()
+
+    def close(self) -> bool:
+        """This process is about to end: nobody looks at the store any more. Whether that is so: a thread in a call of
+        the store, which is C++, aborts the process where the interpreter ends under it.
+        """
+        self._over.set()
+        if self._size > 1:
+            self._watcher.join(_END_SECONDS)
+        return not self._watcher.is_alive()
 
     def _name(self, place: Place, members: list[Member]) -> None:
         number = members.index(self._own)
@@ -180,26 +193,24 @@ class Names:
             return
         absent = ", ".join(f"rank {number}" for number in missing())
         if now >= self._deadline:
-            raise TradewindError(
-                f"{absent} of group {self._rank.group} did not come within {_WAIT_SECONDS:.0f} s, and torch_names=True "
-                "needs all ranks of the group: every rank calls tradewind.join(torch_names=True), before anything "
-                "that takes long"
+            raise Unavailable(
+                f"{absent} of group {self._rank.group} did not come within {_WAIT_SECONDS:.0f} s, and {self._asked} "
+                "needs all ranks of the group: every rank calls it, before anything that takes long"
             )
         self._tell_at = self._deadline
-        sys.stderr.write(f"tradewind: torch_names=True: waiting for {absent} of group {self._rank.group}\n")
+        sys.stderr.write(f"tradewind: {self._asked}: waiting for {absent} of group {self._rank.group}\n")
 
     # Afterwards.
 
     def _watch(self) -> None:
         """Ends this process once the names are void."""
-        while not self._rank.done:
-            time.sleep(_WATCH_SECONDS)
+        while not self._over.wait(_WATCH_SECONDS) and not self._rank.done:
             try:
                 why = self._store.get(_ANEW).decode() if self._store.check([_ANEW]) else None
             except RuntimeError:
                 why = f"rank 0 of group {self._rank.group} has ended"
                 self._wait_for_the_end()
-            if why is not None and not self._rank.done:
+            if why is not None and not self._over.is_set() and not self._rank.done:
                 self._rank._begin_anew(
                     f"{why}, and torch's names are of its former one: this process ends, and the ranks of the group "
                     "meet again in new ones"
@@ -207,8 +218,8 @@ class Names:
 
     def _wait_for_the_end(self) -> None:
         deadline = time.monotonic() + _END_SECONDS
-        while not self._rank.done and time.monotonic() < deadline:
-            time.sleep(_LOOK_SECONDS)
+        while not self._over.wait(_LOOK_SECONDS) and not self._rank.done and time.monotonic() < deadline:
+            pass
 
 
 def _came(number: int) -> str:

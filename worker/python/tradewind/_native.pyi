@@ -4,7 +4,12 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 class TradewindError(RuntimeError):
-    """What was asked of Tradewind cannot be done; the text says why, and what to do."""
+    """What was asked of Tradewind cannot be done; the text says why, and what to do. It ends the run if the script does
+    not catch it.
+    """
+
+class Unavailable(TradewindError):
+    """A file, a disk or another rank is not there, and may be for the next process: the script is started again."""
 
 class GroupBroken(TradewindError):
     """This incarnation of the group is over: a rank of it is gone, or the coordinator has taken it out."""
@@ -75,7 +80,6 @@ class Rank:
     host: str
     batch: int
     largest_batch: int
-    batches_ahead: int | None
     is_local: bool
     seed: int
     settings: str
@@ -85,6 +89,7 @@ class Rank:
     alone: bool
     per_bucket: bool
     scatter: bool
+    keeps_values: bool
     clip_norm: float | None
     device: str
     tf32: bool
@@ -99,10 +104,11 @@ class Rank:
         self, tensors: list[tuple[str, list[int], bool]], epoch_samples: int, frozen: list[tuple[str, int]]
     ) -> tuple[int, list[Placed]]: ...
     def buckets(self) -> Buckets: ...
-    def bind(self, values: Any, gradient: Any, on_gpu: bool = False) -> None: ...
+    def bind(self, values: Any, gradient: Any, on_gpu: bool = False, sharded: bool = False) -> None: ...
     def join(self, store_address: str) -> Joined: ...
     def breaks(self, break_group: Any) -> None: ...
     def enter(self, collectives: Any | None) -> Stepped: ...
+    def batches_ahead(self, epoch_samples: int) -> int | None: ...
     def stage(self, samples: Samples) -> None: ...
     def copied(self, bytes: int, seconds: float) -> None: ...
     def next_batch(self) -> tuple[int, list[int]]: ...

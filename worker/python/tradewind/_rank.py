@@ -16,17 +16,19 @@ from . import _native
 from ._evaluate import Better, Evaluations, Returned
 from ._keep import Keeper, Kept, S, T
 from ._loader import Batches, Dealt, Loader
-from ._native import GroupBroken, TradewindError
+from ._native import GroupBroken, TradewindError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import numpy
     import torch
+    from torch.distributed.device_mesh import DeviceMesh
     from torch.utils.data import Dataset
 
     from ._arrays import Arrays
     from ._attached import Attached
+    from ._names import Names
     from ._optimizer import Optimizer
     from ._replica import Replica
 
@@ -88,23 +90,28 @@ class Rank:
         self._dealt = Dealt(native)
         self._end: str | None = None
         self._left = False
-        self._raised = False
+        #: What the process ends with after an exception that nobody has caught.
+        self._raised: int | None = None
         self._attached: Attached | None = None
         #: Losses that the script has logged, of the last step and of the one that comes.
         self._losses: list[float] = []
         self._losses_of_next: list[float] = []
         self._process = os.getpid()
+        #: Torch's names of this rank, and the mesh of its group, once somebody has asked.
+        self._names: Names | None = None
+        self._mesh: DeviceMesh | None = None
         #: Samples of each batch that was handed to the script and used in no step yet.
         self._handed: list[int] = []
         #: Batches that are dealt to this rank and to be passed over.
         self._left_out = 0
         self._keeper = Keeper(self)
         self._evaluations = Evaluations(self)
+        self._names: Names | None = None
         hook = sys.excepthook
 
-        def note(*error: Any) -> None:
-            self._raised = True
-            hook(*error)
+        def note(kind: type[BaseException], *error: Any) -> None:
+            self._raised = self._status_of(kind)
+            hook(kind, *error)
 
         sys.excepthook = note
         atexit.register(self._at_exit)
@@ -151,6 +158,27 @@ class Rank:
         from ._device import choose
 
         return choose(self._native.device, self._native.local_rank)
+
+    def mesh(self) -> DeviceMesh:
+        """The ranks of the group, for a model that does not fit one of them: ``fully_shard(model, mesh=rank.mesh())``.
+
+        Has the ranks of the group meet, as ``join(torch_names=True)`` does, and begins torch's process group: all
+        ranks of the group call it. Where one of them is started again, all are, with the servers' values.
+
+        Returns:
+            A mesh of one dimension, in the order of ranks. A group of one rank has a mesh of one.
+
+        Raises:
+            TradewindError: If torch is older than 2.6, or if other ranks of the group do not come.
+        """
+        self._refuse_forked()
+        if self._mesh is None:
+            if self._names is None:
+                self._take_names("rank.mesh()")
+            from ._mesh import mesh_of
+
+            self._mesh = mesh_of(self)
+        return self._mesh
 
     @property
     def done(self) -> bool:
@@ -216,8 +244,16 @@ class Rank:
                 f"this takes the model, a torch.nn.Module, and not {type(model).__name__}: its parameters are one "
                 "group, of which optimizer.decay_exempt spares some from decay"
             )
-        self._replica = Replica(self, model)
-        return self._replica
+        replica: Replica
+        # Without that nobody can have sharded it. Older versions of torch have DTensor elsewhere, and no fully_shard.
+        if hasattr(sys.modules.get("torch.distributed.tensor"), "DTensor"):
+            from ._island import Island, is_sharded
+
+            replica = Island(self, model) if is_sharded(model) else Replica(self, model)
+        else:
+            replica = Replica(self, model)
+        self._replica = replica
+        return replica
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -277,7 +313,9 @@ class Rank:
         """Batches of this rank's part of the training data, each a list of numbers of samples, from 0: of a script
         without PyTorch. An iteration is an epoch; it ends before that when the run's budget is applied.
         """
-        return self._arrays_module().NumberedBatches(self)
+        if self._samples is None:
+            raise TradewindError("call rank.share(arrays, samples=…) first: it says how many samples there are")
+        return self._arrays_module().NumberedBatches(self, self._samples)
 
     def exchange(self, gradients: Mapping[str, Any], *, loss: float | None = None) -> dict[str, numpy.ndarray]:
         """Exchanges the gradient of the batches at hand for fresh values.
@@ -358,6 +396,8 @@ class Rank:
     def save(self, path: str | os.PathLike[str], *, max_shard_bytes: int | None = None) -> None:
         """Writes the model as it is on this rank: parameters, frozen ones too, and persistent buffers.
 
+        Where the model is sharded all ranks of the group call it, and the first one writes, with a few MiB more memory.
+
         Args:
             path: A file such as ``model.safetensors``, which `tradewind.load` and ``load_state_dict`` read again,
                 and which is whole or not there. With `max_shard_bytes` a folder, for the layout of Hugging Face:
@@ -370,11 +410,7 @@ class Rank:
         """
         if self._replica is None:
             raise TradewindError("call rank.optimizer(model) first: that is the model that is saved")
-        stored = self._replica.stored()
-        if max_shard_bytes is None:
-            _native.save(os.fspath(path), stored.tensors, stored.notes)
-        else:
-            _native.save_sharded(os.fspath(path), stored.tensors, stored.notes, max_shard_bytes)
+        self._replica.save(path, max_shard_bytes)
 
     @overload
     def keep(self, name: str, value: S) -> S: ...  # type: ignore[overload-overlap]
@@ -412,21 +448,21 @@ class Rank:
         if self._native.evaluating:
             return
         if not self._entered:
-            self._fail("this rank has entered no group that it could leave")
+            raise TradewindError("this rank has entered no group that it could leave")
         self._end = self._end or "left"
         self._leave()
 
     # What the parts of the package call.
 
-    def _take_names(self) -> None:
-        """Meets the other ranks of the group, and sets torch's names of this one."""
+    def _take_names(self, asked: str = "torch_names=True") -> None:
+        """Meets the other ranks of the group, and sets torch's names of this one; `asked` is what the script calls."""
         try:
             from ._names import Names
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
-            raise TradewindError("torch_names=True needs PyTorch, which is missing: pip install torch") from None
-        self._names = Names(self)
+            raise TradewindError(f"{asked} needs PyTorch, which is missing: pip install torch") from None
+        self._names = Names(self, asked)
 
     def _needs_samples(self, samples: int) -> None:
         """The training data have so many samples."""
@@ -480,6 +516,10 @@ class Rank:
         self._replica.part()
         if not self._native.again(reason):
             self._end, self._left = "left", True
+        elif not self._replica.forms_again:
+            self._begin_anew(
+                f"{reason}: this process ends, and all ranks of the group begin anew with the servers' values"
+            )
 
     def _reform(self, reason: str, of_step: int) -> None:
         """This incarnation of the group is over: enters the next one.
@@ -499,10 +539,14 @@ class Rank:
     def _begin_anew(self, why: str) -> NoReturn:
         """Ends this process; the launcher starts the script again."""
         sys.stderr.write(f"tradewind: {why}\n")
+        self._flush()
+        os._exit(FAILED)
+
+    def _flush(self) -> None:
+        """All that was printed and logged is written."""
         self._native.flush()
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(FAILED)
 
     def _took(self, stepped: _native.Stepped) -> None:
         """An exchange, or entering, has come to this."""
@@ -560,38 +604,43 @@ class Rank:
                 "prepares samples, the script's own process does the rest"
             )
 
-    def _fail(self, text: str) -> NoReturn:
-        raise TradewindError(text)
+    def _status_of(self, raised: type[BaseException]) -> int:
+        """What the process ends with after an exception: the launcher starts the script again where that may help."""
+        lasts = issubclass(raised, TradewindError) and not issubclass(raised, (GroupBroken, Unavailable))
+        return GIVEN_UP if lasts and not (self._native.alone or self._native.evaluating) else FAILED
 
     def _at_exit(self) -> None:
         if os.getpid() != self._process:
             return
+        status = self._come_to_the_end()
+        self._flush()
+        if status is None and self._names is not None and not self._names.close():
+            status = 0
+        if status is not None:
+            # Threads that need the interpreter, such as one that breaks the group, crash while that ends.
+            os._exit(status)
+
+    def _come_to_the_end(self) -> int | None:
+        """The script has ended: does what is left to do. The status with which the process ends at once, if there is
+        one to be told, or something that must not go on.
+        """
         # A SystemExit of the native half keeps its status, which tells the launcher what follows.
-        if self._raised or _native.failed_with() != 0:
-            self._native.flush()
-            sys.stdout.flush()
-            sys.stderr.flush()
-            # A thread that breaks the group needs the interpreter, and crashes while that ends.
-            os._exit(_native.failed_with() or FAILED)
+        failed = _native.failed_with() or self._raised
+        if failed:
+            return failed
         if self._native.evaluating:
-            ended = self._evaluations.end()
-            self._native.flush()
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(0 if ended else FAILED)
+            return 0 if self._evaluations.end() else FAILED
         if self.done:
             self._leave()
             self._keeper.write()
-        self._native.flush()
         if not self.done:
             text = (
                 "tradewind: the script has ended before the run's budget was applied; "
                 "iterate until rank.done, or call rank.leave()\n"
             )
             sys.stderr.write(text)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        if not self.done:
-            os._exit(FAILED)
+            return FAILED
         if self._end == "left":
-            os._exit(LEFT)
+            return LEFT
+        # Threads of torch's process group may end the process by a signal while the interpreter ends.
+        return None if self._mesh is None else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torch.distributed import Store, TCPStore
 
 from ._flat import Flat
-from ._group import Group, Reduction, Scattered, guard
+from ._group import Group, Ranks, Reduction, Scattered, guard
 from ._native import GroupBroken, TradewindError
 from ._saving import of_model
 from ._stored import Model
@@ -29,11 +30,16 @@ if TYPE_CHECKING:
 class Replica:
     """The model of one rank."""
 
+    #: Whether the group can form again with this process in it.
+    forms_again = True
+
     def __init__(self, rank: Rank, model: nn.Module, staged: bool = False) -> None:
         self._rank = rank
         self._native = rank._native
         self.model = model
-        torch.set_num_threads(self._native.threads)
+        if "OMP_NUM_THREADS" not in os.environ:
+            # There a launcher says it, or a person, and torch has read it.
+            torch.set_num_threads(self._native.threads)
         if self._native.deterministic:
             torch.use_deterministic_algorithms(True)
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self._native.tf32
@@ -60,6 +66,8 @@ class Replica:
         self.synchronizes = True
         self._averages = False
         self._averaged = 0
+        #: Parameters that backward has reached, by number.
+        self._touched: set[int] = set()
         self._group: Group | None = None
         self._store: TCPStore | None = None
         #: What has broken a reduction in backward.
@@ -95,14 +103,13 @@ class Replica:
         self._kept_buffers = self.values[self._buffer_range].clone()
         self._waits = [0] * len(self._buckets)
         self._sizes = [0] * len(self._buckets)
-        self._touched: set[int] = set()
         for number, (_, parameter) in enumerate(self.parameters):
             bucket = self._bucket_of(begins[number])
             self._sizes[bucket] += 1
             self._hook(number, parameter, bucket)
         self.gradients = [parameter.grad for _, parameter in self.parameters]
         self._addresses = [parameter.data_ptr() for _, parameter in self.parameters]
-        self._native.bind(_memory(flat.host_values), _memory(flat.host_gradient), self._device.type == "cuda")
+        self._native.bind(memory_of(flat.host_values), memory_of(flat.host_gradient), self._device.type == "cuda")
 
     def _bucket_of(self, element: int) -> int:
         for number, (begin, end) in enumerate(self._buckets):
@@ -121,21 +128,27 @@ class Replica:
             )
         own = "" if self._store is None else f"{self._native.host}:{self._store.port}"
         joined = self._native.join(own)
+        ranks = self._meet(joined, own)
+        stepped = self._native.enter(ranks)
+        self.fresh()
+        self.zero()
+        return stepped
+
+    def _meet(self, joined: _native.Joined, own: str) -> Ranks | None:
+        """Meets the other ranks, if there are any; `own` is where this rank serves a store."""
         if joined.group_size > 1:
-            store: Store
-            if joined.store_address == own and self._store is not None:
-                store = self._store
-            else:
-                store = guard("meeting the group", lambda: _store_at(joined.store_address, self._patience()))
+            store = self._store_of(joined, own)
             self._group = guard(
                 "meeting the group",
                 lambda: Group(joined, store, self._patience(), self._flat, self._native.breaks),
             )
-        group = self._group
-        stepped = self._native.enter(group)
-        self.fresh()
-        self.zero()
-        return stepped
+        return self._group
+
+    def _store_of(self, joined: _native.Joined, own: str) -> Store:
+        if joined.store_address == own and self._store is not None:
+            return self._store
+        store: Store = guard("meeting the group", lambda: _store_at(joined.store_address, self._patience()))
+        return store
 
     def part(self) -> None:
         """Leaves the group as it is: another may form."""
@@ -170,6 +183,10 @@ class Replica:
     def stored(self) -> Model:
         """Its whole state, as files have it."""
         return of_model(self.model)
+
+    def save(self, path: str | os.PathLike[str], shard_bytes_max: int | None) -> None:
+        """Writes it, as `tradewind.Rank.save` says."""
+        self.stored().save(path, shard_bytes_max)
 
     @contextmanager
     def evaluating(self) -> Iterator[nn.Module]:
@@ -298,17 +315,7 @@ class Replica:
             TradewindError: There is no gradient, or not of all parameters; or it is not that of the model.
         """
         self._refuse_replaced()
-        if not self.has_gradient:
-            raise TradewindError("a step without backward: call loss.backward() before opt.step()")
-        self.has_gradient = False
-        if self._broken is not None:
-            raise GroupBroken(self._broken)
-        if len(self._touched) < len(self.parameters):
-            missing = [name for number, (name, _) in enumerate(self.parameters) if number not in self._touched]
-            raise TradewindError(
-                f"backward has not reached {', '.join(missing[:5])}{' …' * (len(missing) > 5)}: "
-                "use every parameter in the loss, or freeze it with requires_grad_(False) before rank.optimizer"
-            )
+        self._refuse_unfinished()
         if self._group is not None and not self._averages:
             raise TradewindError(
                 "the gradient is this rank's alone: the last backward before opt.step() is outside of rank.no_sync()"
@@ -325,6 +332,24 @@ class Replica:
             self._flat.leave(slice(None))
         self._left = None
         self._flat.left()
+
+    def _refuse_unfinished(self) -> None:
+        """Backward has run, on all parameters, and no reduction has failed."""
+        if not self.has_gradient:
+            raise TradewindError("a step without backward: call loss.backward() before opt.step()")
+        self.has_gradient = False
+        if self._broken is not None:
+            raise GroupBroken(self._broken)
+        if len(self._touched) < len(self.parameters):
+            missing = [name for number, (name, _) in enumerate(self.parameters) if number not in self._touched]
+            raise TradewindError(
+                f"backward has not reached {', '.join(missing[:5])}{' …' * (len(missing) > 5)}: "
+                "use every parameter in the loss, or freeze it with requires_grad_(False) before rank.optimizer"
+            )
+
+    def finite(self) -> bool:
+        """Whether this rank's gradient is; of what lies where exchanges look they say it themselves."""
+        return True
 
     def _clip(self) -> None:
         """Shortens the group's mean gradient, if that is longer than `optimizer.clip_norm`."""
@@ -399,7 +424,7 @@ def _store_at(address: str, patience: timedelta) -> TCPStore:
     return TCPStore(host, int(port), timeout=patience)
 
 
-def _memory(tensor: Tensor) -> Any:
+def memory_of(tensor: Tensor) -> Any:
     """The tensor's memory, by Python's buffer protocol, as long as the tensor lives."""
     array = (ctypes.c_float * tensor.numel()).from_address(tensor.data_ptr())
     array.owner = tensor  # type: ignore[attr-defined]

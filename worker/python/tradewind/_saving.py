@@ -7,6 +7,7 @@ import json
 import mmap
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from ._native import TradewindError
 from ._stored import Model, Stored
 
 #: How a file calls what torch calls otherwise.
-_DTYPES = {
+DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
     torch.float16: "F16",
@@ -34,6 +35,11 @@ _DTYPES = {
 
 
 def of_model(model: nn.Module) -> Model:
+    """The whole state of a model: see `of_state`."""
+    return of_state(model.state_dict())
+
+
+def of_state(state: Mapping[str, Any]) -> Model:
     """The whole state of a model: parameters, frozen ones too, and persistent buffers; tied ones once.
 
     Raises:
@@ -42,24 +48,24 @@ def of_model(model: nn.Module) -> Model:
     tensors: list[Stored] = []
     notes = {"format": "pt"}
     first: dict[tuple[Any, ...], str] = {}
-    for name, tensor in model.state_dict().items():
+    for name, tensor in state.items():
         if not isinstance(tensor, Tensor):
             sys.stderr.write(f"tradewind: {name} is no tensor and is not saved; rank.keep keeps such a state\n")
             continue
-        if tensor.dtype not in _DTYPES:
+        if tensor.dtype not in DTYPES:
             raise TradewindError(f"{name} is of {tensor.dtype}, which safetensors cannot store")
         place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
         twin = first.setdefault(place, name) if tensor.numel() > 0 else name
         if twin != name:
             notes[name] = twin
             continue
-        tensors.append(Stored(name, _DTYPES[tensor.dtype], list(tensor.shape), _bytes(tensor)))
+        tensors.append(Stored(name, DTYPES[tensor.dtype], list(tensor.shape), bytes_of(tensor)))
     return Model(tensors, notes)
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """Reads a file: see `tradewind.load`."""
-    types = {name: dtype for dtype, name in _DTYPES.items()}
+    types = {name: dtype for dtype, name in DTYPES.items()}
     with open(path, "rb") as file:
         try:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -83,7 +89,7 @@ def _tensor(data: memoryview, dtype: torch.dtype, shape: list[int]) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
 
 
-def _bytes(tensor: Tensor) -> Any:
+def bytes_of(tensor: Tensor) -> Any:
     """The tensor's memory, or that of a copy, in C order on the CPU; it lives as long as what is returned."""
     own = tensor.detach().cpu().contiguous()
     if own.numel() == 0:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
+
+from . import _native
 
 
 @dataclass(frozen=True)
@@ -23,3 +26,10 @@ class Model:
     tensors: list[Stored]
     #: `format`, and for each tensor that is another one's twin the name under which that is stored.
     notes: dict[str, str]
+
+    def save(self, path: str | os.PathLike[str], shard_bytes_max: int | None) -> None:
+        """Writes a file; with `shard_bytes_max` a folder of several, as Hugging Face has it."""
+        if shard_bytes_max is None:
+            _native.save(os.fspath(path), self.tensors, self.notes)
+        else:
+            _native.save_sharded(os.fspath(path), self.tensors, self.notes, shard_bytes_max)

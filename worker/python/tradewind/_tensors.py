@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -75,8 +76,10 @@ def frozen(model: nn.Module) -> list[tuple[str, int]]:
     return [(name, _digest(parameter.detach())) for name, parameter in stay]
 
 
-def _digest(tensor: Tensor) -> int:
-    here = tensor.cpu().contiguous()
+def _digest(tensor: Any) -> int:
+    # Of one that is sharded all ranks have the digest of the whole.
+    whole: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    here = whole.cpu().contiguous()
     digest = hashlib.sha256(f"{here.dtype} {list(here.shape)}".encode())
     if here.numel() > 0:
         digest.update((ctypes.c_char * (here.numel() * here.element_size())).from_address(here.data_ptr()))

@@ -9,6 +9,7 @@ use crate::model::Model;
 use tradewind_launch::{Process, Role, bare_host, beside, environment, wait_for_address};
 use tradewind_programs::SERVER;
 use tradewind_programs::server::{self, CoordinatorAt, ServerArguments};
+use tradewind_programs::worker::THREADS;
 
 /// What processes of every side are started with.
 #[derive(Clone, Debug)]
@@ -79,7 +80,7 @@ impl Fleet {
             };
             let (program, arguments) = options.wrapped("server", index, program, arguments);
             let log = options.file(role, "log");
-            let environment = environment(options.token);
+            let environment = environment(options.token, THREADS);
             let mut process = Process::start(role, &program, &arguments, &environment, &log)?;
             let address = wait_for_address(&mut process, &file);
             self.servers.push(process);
@@ -118,7 +119,7 @@ impl Fleet {
             let (program, arguments) = options.wrapped("client", index, helper()?, arguments);
             let role = Role::Bench(self.names.client, index);
             let log = options.file(role, "log");
-            let environment = environment(options.token);
+            let environment = environment(options.token, THREADS);
             let (process, orders, answers) =
                 Process::start_piped(role, &program, &arguments, &environment, &log)?;
             self.clients.push(process);

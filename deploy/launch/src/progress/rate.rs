@@ -8,7 +8,7 @@ const RATE_SECONDS: f64 = 20.0;
 const RATE_STEP_SECONDS: f64 = 0.25;
 
 /// Growth of a count per second, over the last [`RATE_SECONDS`].
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Rate {
     /// Wall time and count, both rising; at most `RATE_SECONDS / RATE_STEP_SECONDS + 2` of them.
     points: VecDeque<(f64, u64)>,

@@ -5,7 +5,9 @@ use crate::{Keeper, LOOK, Process, Programs, Role, environment};
 use tradewind_common::run_files::{CHECK_LOG, EVALUATE_LOG};
 use tradewind_folder::run::RunFolder;
 use tradewind_process::log::say;
-use tradewind_programs::worker::{CheckArguments, EvaluateArguments, WorkerArguments};
+use tradewind_programs::worker::{
+    CheckArguments, EvaluateArguments, THREADS, WorkerArguments, WorkerVerb,
+};
 
 /// What they are started with.
 pub(super) struct Helper<'a> {
@@ -48,7 +50,11 @@ impl Helper<'_> {
         mut keeper: Option<&mut Keeper<'_>>,
     ) -> anyhow::Result<Outcome> {
         let log = self.folder.file(log);
-        let environment = environment(self.token);
+        let threads = match &arguments.verb {
+            WorkerVerb::Evaluate(evaluate) => evaluate.threads,
+            WorkerVerb::Check(_) | WorkerVerb::Train(_) | WorkerVerb::Tasks(_) => THREADS,
+        };
+        let environment = environment(self.token, threads);
         let command = self.programs.rank.command(&arguments, &environment)?;
         let mut process = Process::start_command(role, command, &log)?;
         loop {

@@ -1,14 +1,12 @@
 //! `tradewind slurm task`: what srun starts for each server and each rank. It starts the process and
 //! starts it again where it dies, in the same step, with the same CPUs and GPUs.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{interval, sleep, timeout};
-use tradewind_common::environment::OMP_NUM_THREADS;
 use tradewind_common::exit::Exit;
 use tradewind_common::run_files;
 
@@ -244,10 +242,7 @@ impl SlurmTask {
     }
 
     fn start(&self) -> anyhow::Result<Process> {
-        let environment: BTreeMap<_, _> = environment(&self.token)
-            .into_iter()
-            .chain([(OMP_NUM_THREADS, self.identity.cpus.to_string())])
-            .collect();
+        let environment = environment(&self.token, self.identity.cpus);
         let command = match self.member {
             Member::Server(server) => {
                 let arguments = self.server_arguments(server)?;

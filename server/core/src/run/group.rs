@@ -53,7 +53,7 @@ pub struct Group {
     incarnation: Incarnation,
     state: GroupState,
     start: Clock,
-    /// Whether it has been together since it last began.
+    /// Whether it has been together: ranks that are missing since then are not waited for as at the beginning.
     formed: bool,
     /// By rank as configured: those that are in it.
     members: BTreeMap<Rank, Member>,
@@ -239,6 +239,14 @@ impl Group {
     /// It is done.
     pub(super) fn leave(&mut self) {
         self.state = GroupState::Left;
+    }
+
+    /// Somebody comes to it after it has left.
+    pub(super) fn begin_again(&mut self) {
+        *self = Self {
+            formed: self.formed,
+            ..Self::new(self.incarnation)
+        };
     }
 
     /// Whether it is done in this life.

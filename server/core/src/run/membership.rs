@@ -146,7 +146,7 @@ impl Membership {
         let (id, rank, before) = (join.group, join.rank, self.lives_before);
         let group = self.groups.entry(id).or_insert_with(|| Group::new(before));
         if group.state() == GroupState::Left {
-            *group = Group::new(group.incarnation());
+            group.begin_again();
         }
         if !group.holds_leases() {
             return false;

@@ -192,6 +192,25 @@ fn a_rank_whose_sibling_has_left_is_not_lost() {
     );
 }
 
+/// Its process was started again, and took longer than the others had left to do.
+#[test]
+fn a_rank_that_comes_back_when_the_others_are_done_waits_no_longer_than_for_a_group_that_forms_again()
+ {
+    check_timed(
+        &[2],
+        1,
+        "
+        join 0.0 a =>
+        join 0.1 b => view 2 + 0@1 by 0@1
+        ack 0 complete => 0.0 joined as 1 0/2 at store-0a, 0.1 joined as 1 1/2 at store-0a, view 4 0@1:0 + by nobody
+        leave 0.0@1 => 0.0@1 left, view 5 + by nobody
+        join 0.1 c =>
+        pass 40 =>
+        pass 20 => view 6 + 0@2 by nobody
+        ",
+    );
+}
+
 #[test]
 fn a_broken_connection_makes_a_group_gather_anew_at_once() {
     check(

@@ -1,5 +1,7 @@
 //! Steps of the script's own optimizer between exchanges: `local.algorithm`.
 
+use std::ops::Range;
+
 use tradewind_client::alike::Misused;
 use tradewind_client::local::{self, Kept, agreed_steps};
 use tradewind_client::step::Step;
@@ -22,13 +24,22 @@ pub(super) struct LocalSteps {
 }
 
 impl LocalSteps {
-    /// The group has just pulled `values`; `None` where every step is exchanged.
-    pub(super) fn new(config: &Config, layout: &Layout, values: &[f32]) -> Option<Self> {
+    /// The group has just pulled `values`, of which this rank has `parts`; `None` where every step is exchanged.
+    pub(super) fn new(
+        config: &Config,
+        layout: &Layout,
+        parts: &[Range<usize>],
+        values: &[f32],
+    ) -> Option<Self> {
         let local = config.local.clone()?;
-        let parameters = layout.of_kind(TensorKind::Parameter);
+        let end = layout.of_kind(TensorKind::Parameter).end;
+        let parameters = parts.iter().map(|part| part.start..part.end.min(end));
+        let parameters = parameters.filter(|part| !part.is_empty()).collect();
+        let buffers = layout.of_kind(TensorKind::Buffer);
+        let elastic = local.algorithm.pushes_values();
         Some(Self {
             rate: config.optimizer.schedule.learning_rate,
-            kept: Kept::new(local.algorithm.pushes_values(), parameters, values),
+            kept: Kept::new(elastic, parameters, buffers, values),
             config: local,
             count: 0,
             taken: None,

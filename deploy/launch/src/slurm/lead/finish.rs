@@ -186,7 +186,7 @@ impl Lead {
             milestones: (config.evaluation_samples > 0).then(|| fleet.clone()),
             threads: i32::try_from(group.cpus)?,
         };
-        let environment = environment(&self.place.token()?);
+        let environment = environment(&self.place.token()?, group.cpus);
         let arguments = WorkerArguments::from(arguments);
         let evaluation = Programs::of(config)?
             .rank

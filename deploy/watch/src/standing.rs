@@ -7,144 +7,148 @@ use tradewind_common::loss::Loss;
 use tradewind_proto::holding::Holding;
 use tradewind_proto::v1::{self, ShardStatusReply};
 
-use super::device::Device;
+use crate::device::Device;
 use tradewind_folder::cluster::{ClusterStatus, holding};
 use tradewind_folder::events::Event;
 use tradewind_launch::slurm::Queued;
 
 /// How a run stands.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Standing {
-    pub(super) run: String,
+pub struct Standing {
+    pub(crate) run: String,
     /// It is no run but servers of many.
-    pub(super) is_fleet: bool,
-    pub(super) folder: String,
+    pub is_fleet: bool,
+    pub(crate) folder: String,
     /// How it ended; `null` if it has not.
-    pub(super) ended: Option<String>,
+    pub ended: Option<String>,
     /// What it came to, in a line; `null` if it has not ended or cannot be told.
-    pub(super) result: Option<String>,
+    pub(crate) result: Option<String>,
     /// It is being ended before its end.
-    pub(super) ending: Option<Ending>,
+    pub(crate) ending: Option<Ending>,
     /// It has not ended, but nobody keeps it going.
-    pub(super) abandoned: bool,
-    pub(super) coordinator: Coordinator,
+    pub abandoned: bool,
+    pub(crate) coordinator: Coordinator,
     /// Jobs of Slurm that are not over, as it told when it was asked last.
-    pub(super) jobs: Vec<Queued>,
+    pub(crate) jobs: Vec<Queued>,
     /// Why it is not known which these are; `null` if it is.
-    pub(super) jobs_unknown: Option<String>,
+    pub(crate) jobs_unknown: Option<String>,
     /// Whether it was ever handed in to Slurm.
     #[serde(skip)]
-    pub(super) is_slurm: bool,
+    pub is_slurm: bool,
     /// Of the run, as the coordinator says.
-    pub(super) phase: Option<String>,
-    pub(super) generation: Option<u64>,
-    pub(super) failure: Option<String>,
-    pub(super) groups: Vec<Group>,
+    pub(crate) phase: Option<String>,
+    pub(crate) generation: Option<u64>,
+    pub(crate) failure: Option<String>,
+    pub(crate) groups: Vec<Group>,
     /// What the groups last wrote down of their GPUs; empty without any.
-    pub(super) devices: Vec<Device>,
-    pub(super) servers: Vec<Server>,
-    pub(super) shards: Vec<Shard>,
-    pub(super) snapshot: Option<Snapshot>,
-    pub(super) lost: Option<Loss>,
+    pub(crate) devices: Vec<Device>,
+    pub(crate) servers: Vec<Server>,
+    pub(crate) shards: Vec<Shard>,
+    pub(crate) snapshot: Option<Snapshot>,
+    pub(crate) lost: Option<Loss>,
     /// Of a fleet; empty for a run.
-    pub(super) runs: Vec<FleetRun>,
+    pub(crate) runs: Vec<FleetRun>,
     /// Oldest first.
-    pub(super) events: Vec<Event>,
+    pub(crate) events: Vec<Event>,
 }
 
 /// A run that is on a fleet.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct FleetRun {
-    pub(super) run: String,
-    pub(super) phase: String,
-    pub(super) failure: Option<String>,
-    pub(super) groups_live: usize,
-    pub(super) groups: usize,
+    pub(crate) run: String,
+    pub(crate) phase: String,
+    pub(crate) failure: Option<String>,
+    pub(crate) groups_live: usize,
+    pub(crate) groups: usize,
     /// Of the group that has come furthest.
-    pub(super) clock: u64,
+    pub(crate) clock: u64,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Coordinator {
     /// Which life of it; `null` before there was one.
-    pub(super) incarnation: Option<u64>,
-    pub(super) address: Option<String>,
+    pub(crate) incarnation: Option<u64>,
+    pub(crate) address: Option<String>,
     /// Why it does not answer; `null` if it does.
-    pub(super) away: Option<String>,
+    pub(crate) away: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Group {
-    pub(super) group: u32,
-    pub(super) state: String,
-    pub(super) incarnation: u64,
+    pub(crate) group: u32,
+    pub(crate) state: String,
+    pub(crate) incarnation: u64,
     /// Ranks as configured.
-    pub(super) size: u32,
-    pub(super) clock: u64,
-    pub(super) lag: u64,
-    pub(super) lease_left_ms: u64,
+    pub(crate) size: u32,
+    pub(crate) clock: u64,
+    pub(crate) lag: u64,
+    pub(crate) lease_left_ms: u64,
     /// Those that are in it.
-    pub(super) ranks: Vec<Rank>,
+    pub(crate) ranks: Vec<Rank>,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Rank {
-    pub(super) rank: u32,
-    pub(super) clock: u64,
-    pub(super) lease_left_ms: u64,
+    pub(crate) rank: u32,
+    pub(crate) clock: u64,
+    pub(crate) lease_left_ms: u64,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Server {
-    pub(super) server: u32,
-    pub(super) incarnation: u64,
-    pub(super) address: String,
+    pub(crate) server: u32,
+    pub(crate) incarnation: u64,
+    pub(crate) address: String,
     /// Its lease holds; while the coordinator is away: it answers a ping.
-    pub(super) alive: bool,
-    pub(super) lease_left_ms: Option<u64>,
+    pub(crate) alive: bool,
+    pub(crate) lease_left_ms: Option<u64>,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Shard {
-    pub(super) shard: u32,
-    pub(super) primary: Option<u32>,
+    pub(crate) shard: u32,
+    pub(crate) primary: Option<u32>,
     /// Whom it waits for while it has no primary.
-    pub(super) waits_for: Vec<String>,
-    pub(super) copies: Vec<Copy>,
+    pub(crate) waits_for: Vec<String>,
+    pub(crate) copies: Vec<Copy>,
     /// What follows is `null` if nobody answers for it.
-    pub(super) bytes: Option<u64>,
-    pub(super) blocks: Option<u64>,
-    pub(super) version_min: Option<u64>,
-    pub(super) version_max: Option<u64>,
+    pub(crate) bytes: Option<u64>,
+    pub(crate) blocks: Option<u64>,
+    pub(crate) version_min: Option<u64>,
+    pub(crate) version_max: Option<u64>,
+    /// Bytes of values, as they travelled, that contributions brought to its primary, and that its answers
+    /// carried.
+    pub(crate) pushed_bytes: Option<u64>,
+    pub(crate) pulled_bytes: Option<u64>,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Copy {
-    pub(super) server: u32,
-    pub(super) full: bool,
+    pub(crate) server: u32,
+    pub(crate) full: bool,
 }
 
 /// The launcher ends the run: groups leave, a last snapshot is taken, the summary is written.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Ending {
     /// The last snapshot, once it is whole.
-    pub(super) snapshot: Option<u64>,
+    pub(crate) snapshot: Option<u64>,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Snapshot {
-    pub(super) number: u64,
+    pub(crate) number: u64,
     /// When it was written, seconds since the Unix epoch.
-    pub(super) wall: Option<f64>,
+    pub(crate) wall: Option<f64>,
 }
 
 impl Standing {
     /// Whether nothing will change any more.
-    pub(super) fn over(&self) -> bool {
+    pub fn over(&self) -> bool {
         self.ended.is_some() || self.abandoned
     }
 
-    pub(super) fn take_in(&mut self, cluster: ClusterStatus) -> anyhow::Result<()> {
+    pub(crate) fn take_in(&mut self, cluster: ClusterStatus) -> anyhow::Result<()> {
         let holding = holding(&cluster.run)?;
         let status = cluster.run;
         self.lost = Some(status.lost());
@@ -164,7 +168,7 @@ impl Standing {
     }
 }
 
-pub(super) fn fleet_run(name: &RunId, status: &v1::StatusReply) -> FleetRun {
+pub(crate) fn fleet_run(name: &RunId, status: &v1::StatusReply) -> FleetRun {
     let live = status.groups.iter().filter(|group| group.state == "live");
     let clocks = status.groups.iter().map(|group| group.clock);
     FleetRun {
@@ -195,7 +199,7 @@ fn group(status: v1::GroupStatus) -> Group {
     }
 }
 
-pub(super) fn server(status: v1::ServerStatus) -> Server {
+pub(crate) fn server(status: v1::ServerStatus) -> Server {
     Server {
         server: status.server,
         incarnation: status.incarnation,
@@ -221,13 +225,15 @@ fn shards(holding: &Holding, told: &[Option<ShardStatusReply>]) -> Vec<Shard> {
             blocks: told.map(|told| told.blocks),
             version_min: told.map(|told| told.version_min),
             version_max: told.map(|told| told.version_max),
+            pushed_bytes: told.map(|told| told.pushed_bytes),
+            pulled_bytes: told.map(|told| told.pulled_bytes),
         }
     };
     holding.holders.iter().enumerate().map(shard).collect()
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use tradewind_proto::v1::{
         CopyHolder, GroupStatus, Holders, Placement, RankStatus, ServerEndpoint, ServerStatus,
         StatusReply,

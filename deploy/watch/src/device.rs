@@ -12,22 +12,22 @@ use tradewind_folder::lines::Metrics;
 /// What the last record of a group says of its hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Device {
-    pub(super) group: u32,
-    pub(super) gpu: Option<Gpu>,
+    pub(crate) group: u32,
+    pub(crate) gpu: Option<Gpu>,
     /// Bus bandwidth of its reductions.
-    pub(super) reduce_bytes_per_second: Option<f64>,
+    pub(crate) reduce_bytes_per_second: Option<f64>,
 }
 
 /// Reads `metrics.jsonl` as it grows.
 #[derive(Debug)]
-pub(super) struct Devices {
+pub(crate) struct Devices {
     metrics: Metrics,
     latest: BTreeMap<u32, Device>,
 }
 
 impl Devices {
     /// Of the run in `folder`.
-    pub(super) fn new(folder: &Path) -> Self {
+    pub(crate) fn new(folder: &Path) -> Self {
         Self {
             metrics: Metrics::new(folder.join("metrics.jsonl")),
             latest: BTreeMap::new(),
@@ -35,30 +35,29 @@ impl Devices {
     }
 
     /// Those that have been told of, by group. What cannot be read is left out.
-    pub(super) fn look(&mut self) -> Vec<Device> {
-        for record in self.metrics.fresh().unwrap_or_default() {
-            self.take_in(&record);
-        }
+    pub(crate) fn look(&mut self) -> Vec<Device> {
+        let Self { metrics, latest } = self;
+        let _ = metrics.each(|record| take_in(latest, &record));
         self.latest.values().copied().collect()
     }
+}
 
-    fn take_in(&mut self, record: &StepRecord) {
-        let device = Device {
-            group: record.group,
-            gpu: record.gpu,
-            reduce_bytes_per_second: record.reduce_bytes_per_second,
-        };
-        if device.gpu.is_some() || device.reduce_bytes_per_second.is_some() {
-            self.latest.insert(record.group, device);
-        } else {
-            // Its first rank went on without.
-            self.latest.remove(&record.group);
-        }
+fn take_in(latest: &mut BTreeMap<u32, Device>, record: &StepRecord) {
+    let device = Device {
+        group: record.group,
+        gpu: record.gpu,
+        reduce_bytes_per_second: record.reduce_bytes_per_second,
+    };
+    if device.gpu.is_some() || device.reduce_bytes_per_second.is_some() {
+        latest.insert(record.group, device);
+    } else {
+        // Its first rank went on without.
+        latest.remove(&record.group);
     }
 }
 
 /// A line for a group: `group 0: GPU memory 12 of 139 GiB, 93 % busy, reductions at 41.2 GB/s`.
-pub(super) fn line(device: &Device) -> String {
+pub(crate) fn line(device: &Device) -> String {
     let mut parts = Vec::new();
     if let Some(gpu) = &device.gpu {
         let gib = |bytes: u64| (bytes as f64 / f64::from(1 << 30)).round();

@@ -4,15 +4,15 @@ use std::fmt::Write;
 
 use indicatif::HumanBytes;
 
-use super::device;
-use super::standing::{FleetRun, Group, Server, Shard, Standing};
+use crate::device;
+use crate::standing::{FleetRun, Group, Server, Shard, Standing};
 use tradewind_launch::slurm::Queued;
 
 /// Events that are shown.
 const EVENTS_SHOWN: usize = 12;
 
 /// Everything; `now` is seconds since the Unix epoch.
-pub(super) fn all(standing: &Standing, now: f64) -> String {
+pub fn all(standing: &Standing, now: f64) -> String {
     let mut text = head(standing);
     let runs = standing.runs.iter().map(fleet_run).collect();
     part(&mut text, ["run", "state", "groups live", "clock"], runs);
@@ -135,7 +135,7 @@ fn stage(phase: &str) -> &str {
 }
 
 /// Jobs that do not run. Of those that do the run itself tells more.
-pub(super) fn jobs(standing: &Standing) -> Vec<String> {
+pub fn jobs(standing: &Standing) -> Vec<String> {
     let waits = standing.jobs.iter().filter(|job| job.state != "RUNNING");
     let told = waits.map(|Queued { job, state, reason }| format!("job {job} is {state} {reason}"));
     let unknown = standing.jobs_unknown.as_ref();
@@ -199,15 +199,20 @@ fn shard(shard: &Shard) -> [String; 5] {
 
 /// A table under the text, if it has rows.
 fn part<const N: usize>(text: &mut String, header: [&str; N], rows: Vec<[String; N]>) {
-    if rows.is_empty() {
-        return;
+    if !rows.is_empty() {
+        text.push('\n');
+        *text += &columns(header, rows);
     }
+}
+
+/// Rows in columns under a header, a line each.
+pub fn columns<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) -> String {
     let all: Vec<[String; N]> = std::iter::once(header.map(str::to_owned))
         .chain(rows)
         .collect();
     let width = |column: usize| all.iter().map(|row| row[column].chars().count()).max();
     let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));
-    text.push('\n');
+    let mut text = String::new();
     for row in &all {
         let cells = row.iter().zip(widths);
         let cells: Vec<String> = cells
@@ -215,6 +220,7 @@ fn part<const N: usize>(text: &mut String, header: [&str; N], rows: Vec<[String;
             .collect();
         let _ = writeln!(text, "{}", cells.join("   ").trim_end());
     }
+    text
 }
 
 fn left(ms: Option<u64>) -> String {
@@ -224,7 +230,8 @@ fn left(ms: Option<u64>) -> String {
     }
 }
 
-fn age(seconds: f64) -> String {
+/// How long ago something was, in words.
+pub fn age(seconds: f64) -> String {
     match seconds.max(0.0) as u64 {
         seconds @ 0..120 => format!("{seconds} s"),
         seconds @ 120..7200 => format!("{} min", seconds / 60),

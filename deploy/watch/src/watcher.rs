@@ -9,9 +9,9 @@ use tokio::time::timeout;
 use tradewind_common::RunId;
 use tradewind_server::snapshot::{Folder, manifest};
 
-use super::device::Devices;
-use super::jobs::Jobs;
-use super::standing::{Ending, Server, Snapshot, Standing, fleet_run, server};
+use crate::device::Devices;
+use crate::jobs::Jobs;
+use crate::standing::{Ending, Server, Snapshot, Standing, fleet_run, server};
 use tradewind_folder::clock::Clock;
 use tradewind_folder::cluster::Access;
 use tradewind_folder::events::{ENDING, Event, Events};
@@ -31,29 +31,39 @@ const PING: Duration = Duration::from_secs(1);
 
 /// Looks at a run again and again.
 #[derive(Debug)]
-pub(super) struct Watcher {
+pub struct Watcher {
     place: FoundRun,
     events: Events,
-    devices: Devices,
+    /// `None` where somebody else reads the records.
+    devices: Option<Devices>,
     jobs: Jobs,
     clock: Clock,
     recent: VecDeque<Event>,
 }
 
 impl Watcher {
-    pub(super) fn new(place: FoundRun) -> anyhow::Result<Self> {
-        Ok(Self {
+    /// Of this run, with what its groups tell of their GPUs.
+    pub fn new(place: FoundRun) -> Self {
+        Self {
+            devices: Some(Devices::new(&place.path)),
+            ..Self::asking(place)
+        }
+    }
+
+    /// Of this run, as its servers and its folder have it, without the groups' records.
+    pub(crate) fn asking(place: FoundRun) -> Self {
+        Self {
             events: place.events(),
-            devices: Devices::new(&place.path),
+            devices: None,
             place,
             jobs: Jobs::default(),
             clock: Clock::start(),
             recent: VecDeque::new(),
-        })
+        }
     }
 
     /// How the run stands now. What cannot be found out is left out.
-    pub(super) async fn look(&mut self) -> Standing {
+    pub async fn look(&mut self) -> Standing {
         let mut standing = Standing {
             run: self.place.config.name.to_string(),
             is_fleet: self.place.is_fleet(),
@@ -62,7 +72,7 @@ impl Watcher {
             result: self.place.result(),
             snapshot: self.snapshot(),
             events: self.events(),
-            devices: self.devices.look(),
+            devices: self.devices.as_mut().map_or(Vec::new(), Devices::look),
             ..Standing::default()
         };
         if standing.ended.is_some() {

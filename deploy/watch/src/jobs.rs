@@ -11,18 +11,18 @@ const ASK: Duration = Duration::from_secs(20);
 
 /// What Slurm has told.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct JobsAnswer {
+pub(crate) struct JobsAnswer {
     /// Those that are not over.
-    pub(super) jobs: Vec<Queued>,
+    pub(crate) jobs: Vec<Queued>,
     /// Why nobody knows which these are; `None` if it is known.
-    pub(super) unknown: Option<String>,
+    pub(crate) unknown: Option<String>,
     /// Whether the run has ever had a job.
-    pub(super) any: bool,
+    pub(crate) any: bool,
 }
 
 impl JobsAnswer {
     /// Whether Slurm still has something of the run, or may have.
-    pub(super) fn may_go_on(&self) -> bool {
+    pub(crate) fn may_go_on(&self) -> bool {
         self.unknown.is_some() || !self.jobs.is_empty()
     }
 
@@ -44,14 +44,14 @@ impl JobsAnswer {
 
 /// Asks for a run's jobs again and again.
 #[derive(Debug, Default)]
-pub(super) struct Jobs {
+pub(crate) struct Jobs {
     asked: Option<Duration>,
     told: JobsAnswer,
 }
 
 impl Jobs {
     /// What is known of them `now`. While the run answers for itself Slurm is asked only for what waits.
-    pub(super) fn look(
+    pub(crate) fn look(
         &mut self,
         run: &Path,
         now: Duration,

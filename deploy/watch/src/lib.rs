@@ -1,0 +1,31 @@
+//! What a run looks like while it goes on and afterwards: `tradewind watch`, a page, and what `tradewind status`
+//! shows on the terminal.
+
+mod curve;
+mod device;
+mod explain;
+mod files;
+#[cfg(test)]
+mod fixture;
+mod history;
+mod http;
+mod jobs;
+mod look;
+mod memory;
+mod observe;
+mod reader;
+mod serve;
+mod standing;
+mod stream;
+pub mod table;
+mod targets;
+#[cfg(test)]
+mod tests;
+mod timeline;
+mod traffic;
+mod watcher;
+
+pub use explain::explain;
+pub use serve::{Arguments, run};
+pub use standing::Standing;
+pub use watcher::Watcher;

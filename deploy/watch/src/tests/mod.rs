@@ -1,0 +1,3 @@
+//! The page as a person sees it.
+
+mod browser;

@@ -1,0 +1,202 @@
+"""Groups whose model is sharded by FSDP2, in real runs."""
+
+import json
+import unittest
+
+import torch
+
+import tradewind as tw
+from runs import ASYNC, Keys, Run, RunCase
+from scripts import Lines, loss_of
+
+try:
+    import island_scripts
+except ImportError:
+    # Of a torch before 2.6.
+    island_scripts = None
+
+#: So small that tensors span blocks.
+SMALL: Keys = {"exchange.block_bytes": 64, "exchange.bucket_bytes": 128}
+ALONE: Keys = {"script.sharded": True}
+DILOCO: Keys = {
+    "local.algorithm": "diloco",
+    "local.steps": 4,
+    "optimizer.name": "outer-nesterov",
+    "optimizer.learning_rate": 0.7,
+    "optimizer.momentum": 0.9,
+    "script.attach": True,
+}
+
+State = dict[str, torch.Tensor]
+
+
+@unittest.skipIf(island_scripts is None, "this torch has no fully_shard")
+class IslandCase(RunCase):
+    scripts = "island_scripts.py"
+
+    def trained(self, groups: list[int], keys: Keys, steps: int) -> Run:
+        keys = {"cluster.servers": 2, **SMALL, **keys}
+        run = self.launch("train", keys, groups=groups, samples=8 * sum(groups) * steps)
+        self.completes(run)
+        return run
+
+    def state(self, run: Run, name: str, rank: str) -> State:
+        """What the rank has told last."""
+        lines = run.lines(f"{name}-{rank}")
+        self.assertTrue(lines, f"{name} of {rank}: {run.logs()}")
+        return {name: torch.tensor(values) for name, values in lines[-1].items()}
+
+    def same(self, run: Run, name: str, groups: list[int]) -> State:
+        """All ranks have told the same, bit for bit."""
+        first, *others = (self.state(run, name, rank) for rank in ranks(groups))
+        for other in others:
+            for name, values in first.items():
+                self.assertTrue(torch.equal(other[name], values), name)
+        return first
+
+
+def ranks(groups: list[int]) -> list[str]:
+    return [f"{group}-{rank}" for group, size in enumerate(groups) for rank in range(size)]
+
+
+def distance(got: State, want: State, names: list[str]) -> float:
+    """Relative, in L2."""
+    ours, theirs = (torch.cat([state[name].flatten() for name in names]).double() for state in (got, want))
+    return float((ours - theirs).norm() / theirs.norm())
+
+
+class Equality(IslandCase):
+    """`sync` is synchronous: as one process on the union of the batches."""
+
+    def check(self, groups: list[int], keys: Keys = {}) -> None:
+        run = self.trained(groups, keys, 50)
+        # One group has created the values, and the others have them.
+        initial = self.same(run, "initial", groups)
+        net, data = island_scripts.without_statistics(), Lines()
+        net.load_state_dict({name: initial[name].view(values.shape) for name, values in net.state_dict().items()})
+        opt = torch.optim.SGD(net.parameters(), lr=0.05)
+        batches = list(zip(*(run.lines(f"batches-{rank}") for rank in ranks(groups)), strict=True))
+        self.assertEqual(len(batches), 50)
+        for numbers in batches:
+            union = [number for batch in numbers for number in batch]
+            opt.zero_grad()
+            loss_of(net, [data.x[union], data.y[union], None]).backward()
+            opt.step()
+        names = [name for name, _ in net.named_parameters()]
+        got = self.same(run, "state", groups)
+        self.assertLess(distance(got, net.state_dict(), names), 1e-6)
+        self.assertGreater(distance(got, initial, names), 0.1)
+
+    def test_two_islands_of_two(self) -> None:
+        self.check([2, 2])
+
+    def test_islands_of_four_and_of_two_beside_a_rank_with_the_whole_model(self) -> None:
+        self.check([4, 2, 1])
+
+    def test_a_rank_alone_may_have_its_model_sharded_too(self) -> None:
+        self.check([1], ALONE)
+
+
+class AsAPlainGroup(IslandCase):
+    """An island trains as a group does whose ranks have the whole model."""
+
+    def check(self, keys: Keys) -> None:
+        keys = {"train.consistency": "sync", **keys}
+        whole, island = (self.trained([2], {**keys, "script.whole": w}, 24) for w in (True, False))
+        states = [self.same(run, "state", [2]) for run in (whole, island)]
+        names = [name for name, values in states[0].items() if values.is_floating_point()]
+        self.assertLess(distance(states[1], states[0], names), 1e-5)
+        self.assertGreater(distance(states[1], self.state(island, "initial", "0-0"), names), 0.01)
+
+    def test_with_statistics_and_gradients_that_are_shortened(self) -> None:
+        self.check({"script.model": "statistics", "optimizer.clip_norm": 0.5, "optimizer.name": "adam"})
+
+    def test_with_several_batches_for_a_step(self) -> None:
+        self.check({"script.count": 2, "train.batches_per_step": 2, "script.norm": 0.5})
+
+    def test_with_local_steps(self) -> None:
+        self.check(DILOCO)
+
+    def test_with_exchanges_behind_the_next_step(self) -> None:
+        # Statistics of the last step, which is not exchanged, would be each rank's own.
+        self.check({"train.overlap": 1})
+
+    def test_with_answers_that_are_differences(self) -> None:
+        self.check({"exchange.down": "bf16", "exchange.up": "bf16"})
+
+
+class Saving(IslandCase):
+    def test_a_model_in_shards_is_evaluated_and_saved(self) -> None:
+        keys: Keys = {"script.model": "statistics", "script.saves": True}
+        run = self.trained([2, 1], keys, 20)
+        state = self.same(run, "state", [2, 1])
+        net, data = island_scripts.model(), Lines()
+        folder = run.told / "own"
+        index = json.loads((folder / "model.safetensors.index.json").read_text())
+        files = sorted(set(index["weight_map"].values()))
+        self.assertEqual(files, [f"model-{n + 1:05}-of-{len(files):05}.safetensors" for n in range(len(files))])
+        self.assertGreater(len(files), 2)
+        self.assertEqual({path.name for path in folder.iterdir()}, {*files, "model.safetensors.index.json"})
+        shards = {name: tensor for file in files for name, tensor in tw.load(folder / file).items()}
+        for saved in (tw.load(run.told / "own.safetensors"), shards, tw.load(run.told / "run/model.safetensors")):
+            net.load_state_dict(saved)
+            for name, values in net.state_dict().items():
+                # Integers are each rank's own.
+                if values.is_floating_point():
+                    torch.testing.assert_close(values.flatten(), state[name], rtol=0, atol=0)
+        net.eval()
+        with torch.no_grad():
+            error = float(loss_of(net, [data.x, data.y, None]))
+        self.assertAlmostEqual(run.json("summary.json")["metric"]["value"], error, delta=1e-5 * error)
+
+
+class Faults(IslandCase):
+    def check(self, keys: Keys) -> None:
+        """All ranks of the island, which is group 1, have begun anew, from the servers; the other group has gone on."""
+        run = self.launch("train", {**ASYNC, "pace.step_seconds": 0.05, **keys}, groups=[1, 2], samples=4000)
+        happened = self.completes(run) + run.logs()
+        self.assertEqual(len(run.lines("began-0-0")), 1, happened)
+        for rank in ("1-0", "1-1"):
+            self.assertGreater(len(run.lines(f"began-{rank}")), 1, happened)
+            first, *later = run.lines(f"initial-{rank}")
+            self.assertTrue(later, happened)
+            self.assertTrue(all(state != first for state in later), "it has what was trained meanwhile")
+        first, second = (self.state(run, "state", rank) for rank in ("1-0", "1-1"))
+        for name, values in first.items():
+            self.assertTrue(torch.equal(second[name], values), name)
+
+    def test_an_island_with_a_rank_that_is_killed_begins_anew(self) -> None:
+        self.check({"script.killed": [1, 1]})
+
+    def test_an_island_with_a_rank_that_hangs_begins_anew(self) -> None:
+        self.check({"script.hung": [1, 1], "liveness.lease_ms": 4000})
+
+
+class Refused(IslandCase):
+    def test_a_model_of_another_shape(self) -> None:
+        self.refused("is_another", "0.weight", of=[2, 2])
+
+    def test_meshes_and_placements(self) -> None:
+        way = "call fully_shard(model, mesh=rank.mesh())"
+        for script, words in (
+            ("is_not_the_groups_mesh", ("parameter 0.weight is sharded over", "not the mesh of the group's", way)),
+            ("has_no_mesh", ("parameter 0.weight is sharded over", "not the mesh of the group's", way)),
+            ("shards_columns", ("parameter 0.weight is placed as Shard(dim=1)", "leave shard_placement_fn out")),
+            ("shards_a_part", ("parameter 2.weight is not sharded, and others of the model are", way)),
+            ("shards_halves", ("parameter 0.weight is torch.bfloat16", "MixedPrecisionPolicy")),
+            ("waits_for_a_mesh", ("rank.mesh() needs PyTorch 2.6 or newer", "this is 2.5.1")),
+        ):
+            with self.subTest(script):
+                run = self.alone(script)
+                self.assertEqual(run.status, 1, run.text)
+                for told in words:
+                    self.assertIn(told, run.text)
+
+    def test_settings_and_steps(self) -> None:
+        self.refused("takes_a_step", "leave it out of the run's file", {**ALONE, "exchange.per_bucket": True})
+        self.refused("takes_a_step", "lengths of whole tensors", {**ALONE, "optimizer.name": "lars"})
+        self.refused("takes_a_step", "the gradient of 0.weight was taken away", {**ALONE, "script.forgets": True})
+
+
+if __name__ == "__main__":
+    unittest.main()
