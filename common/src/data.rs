@@ -4,6 +4,7 @@
 //! to every rank; so a chunk is a range, and a lease is a number. Where the data are cut into
 //! [sets](DataSets), each is permuted within itself, and a chunk lies in one of them.
 
+mod held;
 mod ledger;
 mod sets;
 

@@ -112,7 +112,7 @@ reasons! {
     StaleLog => "stale-log", PermissionDenied;
     /// A record after one that did not come.
     Gap => "gap", OutOfRange;
-    /// Too many answers wait for a copy.
+    /// Too many answers wait for a copy, or too many contributions at a block.
     Busy => "busy", Unavailable;
     /// Not all servers are there yet.
     ServersMissing => "servers-missing", Unavailable;

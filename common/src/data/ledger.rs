@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::held::{HeldChunks, Owner};
 use super::{Chunk, Chunking, DataPosition};
-use crate::ids::{GroupId, Incarnation};
+use crate::ids::GroupId;
 
 /// At most this many chunks are out to one group.
 pub const CHUNKS_HELD_MAX: usize = 4;
@@ -51,7 +52,7 @@ pub struct Ledger {
     /// Of each set: the place in the order of its chunks of the first that was never leased.
     #[serde(with = "one_or_more")]
     next: Vec<u64>,
-    held: BTreeMap<u64, (GroupId, Incarnation)>,
+    held: HeldChunks,
     /// Of what is held: when it was leased, counted in leases.
     #[serde(default)]
     leased: BTreeMap<u64, u64>,
@@ -107,7 +108,7 @@ impl Ledger {
         Self {
             chunking,
             next: vec![0; chunking.sets as usize],
-            held: BTreeMap::new(),
+            held: HeldChunks::default(),
             leased: BTreeMap::new(),
             leases: 0,
             returned: BTreeSet::new(),
@@ -184,8 +185,8 @@ impl Ledger {
     #[must_use]
     pub fn all_returned(&self) -> Self {
         let mut ledger = self.clone();
-        let held = std::mem::take(&mut ledger.held);
-        ledger.returned.extend(held.into_keys());
+        let held = ledger.held.take_all();
+        ledger.returned.extend(held);
         ledger.settle();
         ledger
     }
@@ -236,10 +237,10 @@ impl Ledger {
     }
 
     /// Believes a group that it holds chunks which may have been leased to it and forgotten.
-    pub fn believe(&mut self, owner: (GroupId, Incarnation), holds: &[u64]) {
+    pub fn believe(&mut self, owner: Owner, holds: &[u64]) {
         for number in holds {
             if self.was_leased(*number) {
-                self.held.entry(*number).or_insert(owner);
+                self.held.lend(*number, owner);
             }
         }
     }
@@ -278,14 +279,9 @@ impl Ledger {
     }
 
     /// Refuses a group that names a chunk as held which it does not hold, or has finished.
-    pub fn check(
-        &self,
-        owner: (GroupId, Incarnation),
-        finished: &[u64],
-        holds: &[u64],
-    ) -> Result<(), LeaseRefused> {
+    pub fn check(&self, owner: Owner, finished: &[u64], holds: &[u64]) -> Result<(), LeaseRefused> {
         let lacks =
-            |chunk: &&u64| self.held.get(*chunk) != Some(&owner) || finished.contains(chunk);
+            |chunk: &&u64| self.held.owner(**chunk) != Some(owner) || finished.contains(chunk);
         let group = owner.0;
         match holds.iter().find(lacks) {
             Some(&chunk) => Err(LeaseRefused::NotHeld { group, chunk }),
@@ -296,20 +292,16 @@ impl Ledger {
     /// Takes note of `finished` chunks of a group whose ranks together take `group_batch` samples
     /// a step of a chunk that begins at this position. They may be named again, as in a retry; then they are
     /// nobody's, unless a former keeper has leased them.
-    pub fn finish(
-        &mut self,
-        owner: (GroupId, Incarnation),
-        finished: &[u64],
-        group_batch: impl Fn(u64) -> u64,
-    ) {
+    pub fn finish(&mut self, owner: Owner, finished: &[u64], group_batch: impl Fn(u64) -> u64) {
         for number in finished {
-            if self.held.get(number) == Some(&owner) {
-                self.held.remove(number);
+            let holder = self.held.owner(*number);
+            if holder == Some(owner) {
+                self.held.take(*number);
                 self.leased.remove(number);
                 let chunk = self.chunking.chunk(*number);
                 let batch = group_batch(self.chunking.begins(&chunk));
                 self.unused += (chunk.positions.end - chunk.positions.start) % batch;
-            } else if !self.held.contains_key(number) {
+            } else if holder.is_none() {
                 self.was_leased(*number);
             }
         }
@@ -320,18 +312,13 @@ impl Ledger {
     /// again, in the order of leases: it was lost with an earlier answer, or another rank has asked before.
     pub fn lease(
         &mut self,
-        owner: (GroupId, Incarnation),
+        owner: Owner,
         holds: &[u64],
         first: impl FnOnce(u64) -> Vec<u32>,
     ) -> Result<Chunk, LeaseRefused> {
         self.check(owner, &[], holds)?;
         let group = owner.0;
-        let mine: Vec<u64> = self
-            .held
-            .iter()
-            .filter(|(_, holder)| **holder == owner)
-            .map(|(c, _)| *c)
-            .collect();
+        let mine: Vec<u64> = self.held.of(owner).collect();
         let unseen = mine.iter().filter(|chunk| !holds.contains(chunk));
         if let Some(lost) = unseen.min_by_key(|chunk| self.leased.get(chunk)) {
             return Ok(self.chunking.chunk(*lost));
@@ -340,7 +327,7 @@ impl Ledger {
             return Err(LeaseRefused::TooMany { group });
         }
         let number = self.take(group, first);
-        self.held.insert(number, owner);
+        self.held.lend(number, owner);
         self.leases += 1;
         self.leased.insert(number, self.leases);
         Ok(self.chunking.chunk(number))
@@ -358,6 +345,18 @@ impl Ledger {
             .first()
             .map(|number| self.chunking.chunk(*number).epoch);
         let epoch = epochs.chain(back).min().expect("there is a set");
+        if self.chunking.sets == 1 {
+            // What has come back first, if it is of this epoch.
+            let of_epoch = |number: &u64| self.chunking.chunk(*number).epoch == epoch;
+            let back = self.returned.first().copied().filter(of_epoch);
+            return match back {
+                Some(number) => {
+                    self.returned.remove(&number);
+                    number
+                }
+                None => self.take_new(0),
+            };
+        }
         let mut left: Vec<u64> = (0..self.chunking.sets)
             .map(|set| {
                 let next = self.next[set as usize];
@@ -386,34 +385,32 @@ impl Ledger {
                 .rev()
                 .max_by_key(|set| left[*set as usize])
         };
-        let only = (self.chunking.sets == 1).then_some(0);
-        let set = only.or_else(mine).or_else(taken);
+        let set = mine().or_else(taken);
         let set = set.or_else(most).expect("there is a set");
-        if self.chunking.sets > 1 {
-            self.takers.insert(set, group);
-        }
+        self.takers.insert(set, group);
         match back.get(&set) {
             Some(number) => {
                 self.returned.remove(number);
                 *number
             }
-            None => {
-                let place = self.next[set as usize];
-                self.next[set as usize] = place + 1;
-                self.chunking.number(set, place)
-            }
+            None => self.take_new(set),
         }
+    }
+
+    /// The first chunk of a set that was never leased, which is now.
+    fn take_new(&mut self, set: u32) -> u64 {
+        let place = self.next[set as usize];
+        self.next[set as usize] = place + 1;
+        self.chunking.number(set, place)
     }
 
     /// Takes back what a group holds, for others to lease.
     pub fn give_back(&mut self, group: GroupId) {
-        let (back, kept) = std::mem::take(&mut self.held)
-            .into_iter()
-            .partition(|(_, (holder, _))| *holder == group);
-        self.held = kept;
-        self.leased.retain(|chunk, _| self.held.contains_key(chunk));
-        let back: BTreeMap<_, _> = back;
-        self.returned.extend(back.into_keys());
+        let back = self.held.take_all_of(group);
+        for chunk in &back {
+            self.leased.remove(chunk);
+        }
+        self.returned.extend(back);
     }
 }
 
@@ -422,6 +419,7 @@ mod tests {
     use std::collections::VecDeque;
 
     use super::*;
+    use crate::ids::Incarnation;
 
     const CHUNKING: Chunking = Chunking {
         epoch_samples: 10,

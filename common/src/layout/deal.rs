@@ -159,6 +159,34 @@ mod tests {
         }
     }
 
+    /// No rank of however large a group has more than a twentieth over the mean, or a block: so a gather that is
+    /// padded to the longest slice moves no more than a block a rank too much.
+    #[test]
+    fn slices_of_large_groups_are_as_long_as_the_mean_or_a_block_more() {
+        for seed in 0..60 {
+            let mut random = Random(seed);
+            let tensors = (0..1 + random.below(40)).map(|_| random.up_to(15));
+            let tensors: Vec<_> = tensors.map(|n| (n, TensorKind::Parameter)).collect();
+            let block_bytes = 4 * random.up_to(9) as usize;
+            let layout = Layout::new(&specs(tensors), block_bytes).unwrap();
+            let size = 1 + random.below(10_000) as usize;
+            let length = |id: &BlockId| layout.block(*id).unwrap().elements.len();
+            let slices = layout.slices(size as u32);
+            let lengths = slices
+                .iter()
+                .map(|slice| slice.iter().map(length).sum::<usize>());
+            let longest = lengths.max().unwrap();
+            let block = layout.blocks.iter().map(|block| block.elements.len()).max();
+            let all = layout.elements();
+            let near = 100 * longest * size <= 105 * all;
+            let block_more = (longest - block.unwrap()) * size <= all;
+            assert!(
+                near || block_more,
+                "seed {seed}: {longest} of {all} among {size}"
+            );
+        }
+    }
+
     #[test]
     fn blocks_tile_the_vector_and_tensors_are_aligned() {
         for seed in 0..1000 {

@@ -65,7 +65,7 @@ pub struct Asker {
 }
 
 /// Who waits for an answer, and since when.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Askers {
     /// Where the answer goes: to everybody who asked, because a frame of a stream that has broken
     /// may arrive after its repeat on the next one. A stream that asked twice is answered twice.

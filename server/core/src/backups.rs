@@ -13,11 +13,20 @@ pub const BACKUPS_MAX: usize = 4;
 
 type Values = Arc<Vec<f32>>;
 
+/// The values of a version, and in how many answers they are kept.
+#[derive(Debug)]
+struct Version {
+    values: Values,
+    answers: usize,
+}
+
 /// What was sent to each group of one block.
 #[derive(Debug, Default)]
 pub struct Backups {
-    /// By version, rising.
-    sent: BTreeMap<GroupId, VecDeque<(u64, Values)>>,
+    /// Versions, rising.
+    sent: BTreeMap<GroupId, VecDeque<u64>>,
+    /// Those that are among them.
+    versions: BTreeMap<u64, Version>,
     /// The staleness policy's own.
     pub mean_square: Vec<f32>,
 }
@@ -25,30 +34,54 @@ pub struct Backups {
 impl Backups {
     /// Forgets all groups but these.
     pub fn retain(&mut self, stays: impl Fn(&GroupId) -> bool) {
-        self.sent.retain(|group, _| stays(group));
+        let gone = self.sent.extract_if(.., |group, _| !stays(group));
+        let gone: Vec<u64> = gone.flat_map(|(_, sent)| sent).collect();
+        gone.into_iter().for_each(|version| self.release(version));
     }
 
-    /// An answer with the values of a version leaves.
-    pub fn keep(&mut self, group: GroupId, version: u64, values: &Values) {
+    /// An answer with the values of a version leaves. Of no more than `most` versions they are kept: what is
+    /// computed on another one cannot be compared with it.
+    pub fn keep(&mut self, group: GroupId, version: u64, values: &Values, most: usize) {
         let sent = self.sent.entry(group).or_default();
-        if sent.back().is_some_and(|(last, _)| *last >= version) {
+        if sent.back().is_some_and(|last| *last >= version) {
             return;
         }
-        if sent.len() == BACKUPS_MAX {
-            sent.pop_front();
+        let oldest = match sent.len() {
+            BACKUPS_MAX => sent.pop_front(),
+            _ => None,
+        };
+        oldest.into_iter().for_each(|version| self.release(version));
+        if self.versions.len() >= most && !self.versions.contains_key(&version) {
+            return;
         }
-        sent.push_back((version, values.clone()));
+        let kept = self.versions.entry(version).or_insert_with(|| Version {
+            values: values.clone(),
+            answers: 0,
+        });
+        kept.answers += 1;
+        self.sent.entry(group).or_default().push_back(version);
     }
 
     /// The values of the version that a gradient was computed on. No later one is computed on older
     /// values, so what is older is forgotten.
     pub fn computed_on(&mut self, group: GroupId, version: u64) -> Option<Values> {
         let sent = self.sent.get_mut(&group)?;
-        while sent.front().is_some_and(|(of, _)| *of < version) {
-            sent.pop_front();
+        let older = sent.iter().take_while(|of| **of < version).count();
+        let older: Vec<u64> = sent.drain(..older).collect();
+        let found = sent.front() == Some(&version);
+        older.into_iter().for_each(|version| self.release(version));
+        let kept = self.versions.get(&version).filter(|_| found);
+        kept.map(|kept| kept.values.clone())
+    }
+
+    /// One answer less keeps the values of a version.
+    fn release(&mut self, version: u64) {
+        let kept = self.versions.get_mut(&version);
+        let kept = kept.expect("it is kept while an answer keeps it");
+        kept.answers -= 1;
+        if kept.answers == 0 {
+            self.versions.remove(&version);
         }
-        let (of, values) = sent.front()?;
-        (*of == version).then(|| values.clone())
     }
 }
 
@@ -61,7 +94,7 @@ mod tests {
         let group = GroupId(3);
         let values = |version: u64| Arc::new(vec![version as f32]);
         let mut backups = Backups::default();
-        let mut keep = |version| backups.keep(group, version, &values(version));
+        let mut keep = |version| backups.keep(group, version, &values(version), 64);
         [2, 2, 5, 7].into_iter().for_each(&mut keep);
         assert_eq!(backups.computed_on(GroupId(0), 2), None);
         assert_eq!(backups.computed_on(group, 2), Some(values(2)));
@@ -73,11 +106,34 @@ mod tests {
         );
         assert_eq!(backups.computed_on(group, 2), None, "nobody goes back");
         for version in 8..20 {
-            backups.keep(group, version, &values(version));
+            backups.keep(group, version, &values(version), 64);
         }
         assert_eq!(backups.computed_on(group, 7), None, "bounded");
         assert_eq!(backups.computed_on(group, 16), Some(values(16)));
         backups.retain(|of| *of != group);
         assert_eq!(backups.computed_on(group, 19), None);
+    }
+
+    #[test]
+    fn keeps_no_more_versions_than_may_be() {
+        let values = |version: u64| Arc::new(vec![version as f32]);
+        let mut backups = Backups::default();
+        let keep = |backups: &mut Backups, group, version| {
+            backups.keep(GroupId(group), version, &values(version), 2);
+        };
+        keep(&mut backups, 0, 1);
+        keep(&mut backups, 1, 1);
+        keep(&mut backups, 2, 2);
+        keep(&mut backups, 3, 3);
+        assert_eq!(backups.computed_on(GroupId(3), 3), None, "one too many");
+        assert_eq!(backups.computed_on(GroupId(2), 2), Some(values(2)));
+        // Two groups have the first: it goes with the second of them.
+        backups.retain(|group| *group != GroupId(0));
+        assert_eq!(backups.computed_on(GroupId(1), 1), Some(values(1)));
+        assert_eq!(backups.computed_on(GroupId(1), 4), None);
+        keep(&mut backups, 3, 5);
+        assert_eq!(backups.computed_on(GroupId(3), 5), Some(values(5)));
+        backups.retain(|_| false);
+        assert!(backups.versions.is_empty() && backups.sent.is_empty());
     }
 }

@@ -12,13 +12,14 @@ use tradewind_common::policy::Weights;
 use tradewind_common::schedule::{Schedule, Seen};
 use tradewind_common::{BlockId, Clock, Compression, Generation, GroupId, TensorKind};
 
+use self::apply::Gathering;
 use self::contents::Contents;
 use self::groups::Groups;
 pub use self::groups::{Arrival, Arriving};
 use self::sent::Sent;
 use self::shape::Shape;
 use super::askers::{Askers, Fresh, Wants};
-use super::consistency::{Scene, Standing, present};
+use super::consistency::{Scene, Standing};
 use super::decided::{Decided, Verdict};
 use super::delay::Delay;
 use super::momentum::Momentum;
@@ -27,6 +28,18 @@ use super::refusal::Refusal;
 use super::state::BlockState;
 use super::trace::Trace;
 use super::view::View;
+
+/// Most vectors as long as itself that a block keeps of one kind: contributions that wait, values as groups have
+/// them, former values. Of short blocks they are more, as many as take [`KEPT_BYTES`].
+pub const KEPT_MAX: usize = 64;
+
+/// Bytes of vectors of one kind that a block may keep, however many they are.
+pub const KEPT_BYTES: usize = 1 << 20;
+
+/// How many vectors of one kind a block of this length keeps.
+fn kept_max(length: usize) -> usize {
+    KEPT_MAX.max(KEPT_BYTES / (4 * length.max(1)))
+}
 
 /// A group's averaged gradient of one block.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,9 +109,13 @@ pub struct Block {
     shape: Shape,
     contents: Contents,
     groups: Groups,
+    /// For the next update.
+    gathering: Gathering,
     sent: Sent,
     /// Where the momentum policy measures.
     trace: Trace,
+    /// How many contributions may wait, values of groups and former values be kept.
+    keeps: usize,
 }
 
 impl Block {
@@ -109,12 +126,19 @@ impl Block {
 
     fn of(shape: Shape) -> Self {
         Self {
+            keeps: kept_max(shape.length()),
             shape,
             contents: Contents::default(),
             groups: Groups::default(),
+            gathering: Gathering::default(),
             sent: Sent::default(),
             trace: Trace::default(),
         }
+    }
+
+    /// Keeps no more than so many contributions, values of groups and former values, each.
+    pub fn keep(&mut self, most: usize) {
+        self.keeps = most;
     }
 
     /// Which one it is.
@@ -168,7 +192,7 @@ impl Block {
             slots: self.contents.slots().to_vec(),
             version: self.version(),
             samples_applied: self.samples_applied(),
-            decided: self.groups.decided().clone(),
+            decided: self.groups.decided(),
         })
     }
 
@@ -182,7 +206,9 @@ impl Block {
 
     /// Is as new.
     pub fn forget(&mut self) {
+        let keeps = self.keeps;
         *self = Self::of(self.shape.take());
+        self.keeps = keeps;
     }
 
     /// What an answer to `group` carries of the current values.
@@ -199,7 +225,8 @@ impl Block {
             Wants::Difference { holds }
                 if self.kind() == TensorKind::Parameter && compression.lossy() =>
             {
-                self.sent.difference((group, holds), current, compression)
+                self.sent
+                    .difference((group, holds), current, compression, self.keeps)
             }
             Wants::Values | Wants::Difference { .. } => Fresh::Values(values.clone()),
         })
@@ -209,16 +236,17 @@ impl Block {
     pub fn keep_sent(&mut self, group: GroupId) {
         if let Some(values) = self.contents.values()
             && self.kind() == TensorKind::Parameter
-            && self.groups.is_live(group)
+            && self.groups.standings().is_live(group)
         {
-            self.sent.keep(group, self.contents.version(), values);
+            let version = self.contents.version();
+            self.sent.keep(group, version, values, self.keeps);
         }
     }
 
     /// The clock that was decided last of each group.
     pub fn clocks_decided(&self) -> impl Iterator<Item = (GroupId, Clock)> + '_ {
-        let decided = self.groups.decided().iter();
-        decided.map(|(group, (_, last))| (*group, last.clock))
+        let decided = self.groups.decided().into_iter();
+        decided.map(|(group, (_, last))| (group, last.clock))
     }
 
     /// The highest clock that was decided of any group.
@@ -226,27 +254,28 @@ impl Block {
         self.groups.clock_decided()
     }
 
+    /// Bytes that are kept of the groups while nothing waits.
+    pub fn table_bytes(&self) -> usize {
+        self.groups.bytes()
+    }
+
     /// How far `group` is behind the fastest live group, in exchanges.
     pub fn lag(&self, group: GroupId) -> u64 {
-        self.groups.lag(group)
+        self.groups.standings().lag(group)
     }
 
-    /// The live groups and those that have joined as a consistency policy sees them, in GroupId
-    /// order.
-    pub fn standing(&self) -> Vec<Standing> {
-        self.groups.standing()
+    /// Where a group stands that is live, or has joined.
+    pub fn standing(&self, group: GroupId) -> Option<Standing> {
+        self.groups.standings().of(group)
     }
 
-    /// The same without those that have not been heard since values were restored. Where they stand
-    /// is not known, and they may wait elsewhere for just those that would wait for them here.
-    pub fn heard(&self) -> Vec<Standing> {
-        self.groups.heard()
-    }
-
-    /// The block with these standings as a consistency policy sees it.
-    pub fn scene<'a>(&self, standing: &'a [Standing], now_us: u64) -> Scene<'a> {
+    /// The block as a consistency policy sees it: with or without those that have not been heard since values
+    /// were restored.
+    pub fn scene(&self, everybody: bool, now_us: u64) -> Scene<'_> {
         Scene {
-            standing,
+            standings: self.groups.standings(),
+            everybody,
+            gathered: self.gathering.seen(),
             highest: self.clock_decided(),
             now_us,
             gap_us: self.groups.gap_us(),
@@ -255,14 +284,24 @@ impl Block {
 
     /// The clock that is made next, where clocks are made for all groups; 0 while nobody is live.
     pub fn present_clock(&self) -> Clock {
-        present(&self.scene(&self.standing(), 0)).unwrap_or_default()
+        self.scene(true, 0).present().unwrap_or_default()
     }
 
     /// Groups whose first contribution since values were restored waits and was not computed on what
     /// was restored. Their exchange had begun before: a group that is answered at one block, and will
     /// not come there again, may wait at another for one that waits here.
-    pub fn interrupted(&self) -> Vec<GroupId> {
-        self.groups.interrupted()
+    pub fn interrupted(&self) -> impl ExactSizeIterator<Item = GroupId> + '_ {
+        self.groups.interrupted().iter().copied()
+    }
+
+    /// Whether more contributions wait than may.
+    pub fn is_crowded(&self) -> bool {
+        self.groups.standings().waiting() > self.keeps
+    }
+
+    /// Sends the contribution that is furthest ahead away, as if it had not come: who asked for it.
+    pub fn withdraw_furthest(&mut self) -> Option<Askers> {
+        self.groups.withdraw_furthest()
     }
 
     /// A new primary goes on with the values that there are. What the one before has made of them in
@@ -284,9 +323,9 @@ impl Block {
         attaching: bool,
     ) -> Vec<(GroupId, Askers)> {
         // Only lives that go on hold something: a new one begins with values as they are.
-        let groups = &self.groups;
+        let standings = self.groups.standings();
         self.sent.retain(|group| {
-            let life = groups.incarnation(*group);
+            let life = standings.incarnation(*group);
             life.is_some() && life == view.incarnation(*group)
         });
         self.groups.follow(view, earliest, attaching)
@@ -295,6 +334,7 @@ impl Block {
     /// Decides nothing more: forgets the groups, but not what was decided of them, and answers who
     /// waited in vain.
     pub fn retire(&mut self) -> Vec<Askers> {
+        self.gathering = Gathering::default();
         self.sent = Sent::default();
         self.trace = Trace::default();
         self.groups.retire()

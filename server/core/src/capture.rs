@@ -41,12 +41,14 @@ impl Capture {
             self.passed = true;
             return;
         }
-        let standing = block.standing();
+        let scene = block.scene(true, 0);
         let next = match leaves_behind {
-            true if standing.is_empty() => None,
-            true => Some(block.present_clock()),
-            false => standing.iter().map(|s| s.next).min(),
+            true => scene.present(),
+            false => scene.slowest(),
         };
+        // What is gathered is not decided yet, though its groups may be gone.
+        let gathered = scene.gathered.map(|gathered| gathered.clock);
+        let next = next.map(|next| gathered.map_or(next, |clock| clock.min(next)));
         if next.is_some_and(|next| next >= self.at)
             && let Some(state) = block.state()
         {

@@ -49,11 +49,14 @@ impl Holdings {
     /// it takes in: the same frame may be answered twice, and nobody knows which answer arrives.
     /// So an answer of the version that was answered last carries what is held, whole, and what
     /// another primary may have answered in another state never counts as held.
+    ///
+    /// What `most` groups hold is kept; others are sent values whole.
     pub fn answer(
         &mut self,
         (group, holds): (GroupId, Option<u64>),
         (version, values): (u64, &Arc<Vec<f32>>),
         compression: Compression,
+        most: usize,
     ) -> Fresh {
         if Some(version) <= self.began {
             return Fresh::Values(values.clone());
@@ -69,11 +72,13 @@ impl Holdings {
                 return Fresh::Difference(compression, encoded);
             }
         }
-        let held = Held {
-            version,
-            values: values.to_vec(),
-        };
-        self.groups.insert(group, held);
+        if self.groups.contains_key(&group) || self.groups.len() < most {
+            let held = Held {
+                version,
+                values: values.to_vec(),
+            };
+            self.groups.insert(group, held);
+        }
         Fresh::Values(values.clone())
     }
 }
@@ -99,6 +104,7 @@ mod tests {
 
     const GROUP: GroupId = GroupId(0);
     const OTHER: GroupId = GroupId(1);
+    const MOST: usize = 2;
     const LOSSY: [Compression; 3] = [
         Compression::Bf16,
         Compression::Int8,
@@ -153,7 +159,7 @@ mod tests {
             let (mut holdings, mut values) = (Holdings::default(), initial());
             let mut taker = Taker::default();
             let mut answer = |version, values: &Arc<Vec<f32>>| {
-                let fresh = holdings.answer((GROUP, taker.holds), (version, values), form);
+                let fresh = holdings.answer((GROUP, taker.holds), (version, values), form, MOST);
                 assert_eq!(whole(&fresh), version == 0, "{form} at {version}");
                 taker.take(version, &fresh);
                 taker.values.clone()
@@ -181,16 +187,16 @@ mod tests {
         for form in LOSSY {
             let (mut holdings, mut values) = (Holdings::default(), initial());
             let mut taker = Taker::default();
-            taker.take(0, &holdings.answer((GROUP, None), (0, &values), form));
+            taker.take(0, &holdings.answer((GROUP, None), (0, &values), form, MOST));
             moved(&mut values, 1);
-            let lost = holdings.answer((GROUP, Some(0)), (1, &values), form);
+            let lost = holdings.answer((GROUP, Some(0)), (1, &values), form, MOST);
             assert!(!whole(&lost));
             moved(&mut values, 2);
-            let fresh = holdings.answer((GROUP, taker.holds), (2, &values), form);
+            let fresh = holdings.answer((GROUP, taker.holds), (2, &values), form, MOST);
             assert_eq!(fresh, Fresh::Values(values.clone()), "{form}");
             taker.take(2, &fresh);
             moved(&mut values, 3);
-            let fresh = holdings.answer((GROUP, taker.holds), (3, &values), form);
+            let fresh = holdings.answer((GROUP, taker.holds), (3, &values), form, MOST);
             assert!(!whole(&fresh), "{form}: differences again");
         }
     }
@@ -201,16 +207,19 @@ mod tests {
         for (form, first_arrives) in LOSSY.into_iter().flat_map(|f| [(f, true), (f, false)]) {
             let (mut holdings, mut values) = (Holdings::default(), initial());
             let mut taker = Taker::default();
-            taker.take(0, &holdings.answer((GROUP, None), (0, &values), form));
+            taker.take(0, &holdings.answer((GROUP, None), (0, &values), form, MOST));
             moved(&mut values, 1);
-            let first = holdings.answer((GROUP, Some(0)), (1, &values), form);
-            let second = holdings.answer((GROUP, Some(0)), (1, &values), form);
+            let first = holdings.answer((GROUP, Some(0)), (1, &values), form, MOST);
+            let second = holdings.answer((GROUP, Some(0)), (1, &values), form, MOST);
             assert!(!whole(&first) && whole(&second), "{form}");
             // One that comes much later and has held nothing yet.
-            assert_eq!(holdings.answer((GROUP, None), (1, &values), form), second);
+            assert_eq!(
+                holdings.answer((GROUP, None), (1, &values), form, MOST),
+                second
+            );
             taker.take(1, if first_arrives { &first } else { &second });
             moved(&mut values, 2);
-            let fresh = holdings.answer((GROUP, Some(1)), (2, &values), form);
+            let fresh = holdings.answer((GROUP, Some(1)), (2, &values), form, MOST);
             assert!(!whole(&fresh), "{form}");
             taker.take(2, &fresh);
             let held = &holdings.groups[&GROUP];
@@ -226,7 +235,7 @@ mod tests {
         for version in 0..9 {
             // One asks every time, the other every third time.
             for (group, taker) in &mut takers[..1 + usize::from(version % 3 == 0)] {
-                let fresh = holdings.answer((*group, taker.holds), (version, &values), form);
+                let fresh = holdings.answer((*group, taker.holds), (version, &values), form, MOST);
                 assert_eq!(whole(&fresh), version == 0, "{group} at {version}");
                 taker.take(version, &fresh);
             }
@@ -237,9 +246,9 @@ mod tests {
         }
         assert_ne!(takers[0].1.values, takers[1].1.values);
         holdings.retain(|group| *group == OTHER);
-        let fresh = holdings.answer((GROUP, Some(8)), (9, &values), form);
+        let fresh = holdings.answer((GROUP, Some(8)), (9, &values), form, MOST);
         assert_eq!(fresh, Fresh::Values(values.clone()), "it is forgotten");
-        let fresh = holdings.answer((OTHER, Some(6)), (9, &values), form);
+        let fresh = holdings.answer((OTHER, Some(6)), (9, &values), form, MOST);
         assert!(!whole(&fresh), "the other one is not");
     }
 
@@ -250,9 +259,9 @@ mod tests {
         for (form, far) in LOSSY.into_iter().flat_map(|f| far.map(|x| (f, x))) {
             let mut holdings = Holdings::default();
             let start = Arc::new(vec![-3e38, 1.0]);
-            holdings.answer((GROUP, None), (0, &start), form);
+            holdings.answer((GROUP, None), (0, &start), form, MOST);
             let values = Arc::new(vec![far, 2.0]);
-            let fresh = holdings.answer((GROUP, Some(0)), (1, &values), form);
+            let fresh = holdings.answer((GROUP, Some(0)), (1, &values), form, MOST);
             let Fresh::Values(got) = fresh else {
                 panic!("{form}: a difference to {far}")
             };
@@ -261,10 +270,35 @@ mod tests {
         // The difference is finite; rounded to bf16 it is 2^127, and the sum is not.
         let mut holdings = Holdings::default();
         let (start, form) = (Arc::new(vec![2f32.powi(127)]), Compression::Bf16);
-        holdings.answer((GROUP, None), (0, &start), form);
+        holdings.answer((GROUP, None), (0, &start), form, MOST);
         let values = Arc::new(vec![f32::MAX]);
-        let fresh = holdings.answer((GROUP, Some(0)), (1, &values), form);
+        let fresh = holdings.answer((GROUP, Some(0)), (1, &values), form, MOST);
         assert_eq!(fresh, Fresh::Values(values));
         assert_eq!(holdings.groups[&GROUP].values, [f32::MAX]);
+    }
+
+    #[test]
+    fn what_no_more_groups_hold_than_may_is_kept() {
+        let (mut holdings, mut values) = (Holdings::default(), initial());
+        let third = GroupId(2);
+        let form = Compression::Int8;
+        for group in [GROUP, OTHER, third] {
+            assert!(whole(&holdings.answer(
+                (group, None),
+                (0, &values),
+                form,
+                MOST
+            )));
+        }
+        moved(&mut values, 1);
+        let mut answer = |group| holdings.answer((group, Some(0)), (1, &values), form, MOST);
+        assert!(!whole(&answer(GROUP)) && !whole(&answer(OTHER)));
+        assert_eq!(answer(third), Fresh::Values(values.clone()), "whole");
+        // One that leaves makes room.
+        holdings.retain(|group| *group != OTHER);
+        holdings.answer((third, Some(1)), (1, &values), form, MOST);
+        moved(&mut values, 2);
+        let fresh = holdings.answer((third, Some(1)), (2, &values), form, MOST);
+        assert!(!whole(&fresh) && holdings.groups.len() == MOST);
     }
 }

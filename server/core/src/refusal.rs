@@ -162,8 +162,10 @@ pub enum Refusal {
         /// The one that was sent before.
         previous: u64,
     },
-    /// Too many answers wait for a copy.
-    #[error("too many answers wait until a copy confirms them; try again")]
+    /// Too many answers wait for a copy, or too many contributions at a block.
+    #[error(
+        "too many answers wait until a copy confirms them, or contributions until others have come; try again"
+    )]
     Busy,
 }
 

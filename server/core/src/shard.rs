@@ -27,7 +27,7 @@ use self::policies::{Deciding, ShardPolicies};
 use self::saves::Saves;
 use self::timeouts::Timeouts;
 use super::ReplyTo;
-use super::askers::{Asker, Wants};
+use super::askers::{Asker, Askers, Wants};
 use super::block::{Block, DecidedContribution};
 use super::consistency::{Consistency, Decision};
 use super::delay::Delay;
@@ -87,6 +87,13 @@ impl Shard {
     /// never.
     pub fn with_milestones(mut self, every_samples: u64) -> Self {
         self.saves.set_milestones(every_samples, self.blocks.len());
+        self
+    }
+
+    /// The same shard, whose blocks keep at most so many contributions that wait, values as groups have them and
+    /// former values, each; for tests.
+    pub fn with_kept(mut self, most: usize) -> Self {
+        self.blocks.keep(most);
         self
     }
 
@@ -234,10 +241,27 @@ impl Shard {
             }
             outcomes.extend(decided);
         }
+        let sent_away = self.make_room(id, now_us);
         for outcome in outcomes {
             self.tell_decided(id, outcome, now_us);
         }
+        for asker in sent_away.into_iter().flat_map(|askers| askers.to) {
+            self.refuse(asker.to, Refusal::Busy);
+        }
         self.finish_capture();
+    }
+
+    /// While more contributions wait at a block than it keeps, those are gathered that are in the next update in
+    /// any case, and then those sent away that would wait longest. What is next is never sent away.
+    fn make_room(&mut self, id: BlockId, now_us: u64) -> Vec<Askers> {
+        let block = self.blocks.own(id);
+        let mut sent_away = Vec::new();
+        while block.is_crowded() {
+            if !self.policies.gather(block, &self.spec, now_us) {
+                sent_away.extend(block.withdraw_furthest());
+            }
+        }
+        sent_away
     }
 
     /// Whoever waits for a contribution is answered what was decided of it.

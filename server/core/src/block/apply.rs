@@ -1,20 +1,60 @@
 //! Updates: decided once by the primary, applied in the same way by it and by its copies.
 
-use tradewind_common::{GroupId, TensorKind};
+use tradewind_common::{GroupId, Incarnation, TensorKind};
 
-use super::merge::{Brought, Merging};
+use super::groups::Due;
+use super::merge::{Brought, Mean, Merging};
 use super::{Block, Decided, DecidedContribution, Gradient, Steered, Terms, Verdict};
+use crate::askers::Askers;
+use crate::consistency::Gathered;
 use crate::delay::Fate;
 use crate::log::{Applied, Update};
-use crate::momentum::Moment;
+use crate::momentum::{Moment, Momentum};
 use crate::optimizer::Optimizer;
 use crate::refusal::Refusal;
 use crate::trace::thinned;
 
+/// One contribution in what is gathered.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    group: GroupId,
+    life: Incarnation,
+    decided: Decided,
+    measured: bool,
+    bare: bool,
+}
+
+/// Contributions on their way into one update. They are in it, though their groups leave before it is made.
+#[derive(Debug, Default)]
+pub(super) struct Gathering {
+    mean: Mean,
+    members: Vec<Member>,
+    /// Where momentum measures: versions that they were computed on, and what of them measures.
+    computed_on: Vec<(u64, Vec<f32>)>,
+}
+
+impl Gathering {
+    /// As a policy sees it; `None` if nothing is in it.
+    pub(super) fn seen(&self) -> Option<Gathered> {
+        let (first, last) = (self.members.first()?, self.members.last()?);
+        Some(Gathered {
+            clock: first.decided.clock,
+            last: last.group,
+        })
+    }
+}
+
 impl Block {
-    /// Decides the waiting contributions of `groups`, merges those that are applied into one update
-    /// in the order of `groups`, and applies it. Answers the update as copies have to apply it.
-    /// Contributions that are `late` are left out, whatever they are.
+    /// The waiting contribution of a group is gathered for the next update.
+    pub fn gather(&mut self, group: GroupId, terms: Terms<'_>, momentum: &dyn Momentum) {
+        let mut gathering = std::mem::take(&mut self.gathering);
+        self.bring(&mut gathering, group, terms, momentum.measures());
+        self.gathering = gathering;
+    }
+
+    /// Decides the waiting contributions of `groups`, merges those that are applied into one update, behind what
+    /// was gathered, in the order of `groups`, and applies it. Answers the update as copies have to apply it.
+    /// Contributions that are `late` are left out, whatever they are, and what was gathered stays.
     pub fn update(
         &mut self,
         groups: &[GroupId],
@@ -24,59 +64,47 @@ impl Block {
     ) -> (Update, Vec<DecidedContribution>) {
         let Steered { momentum, blocks } = steered;
         let measures = momentum.measures() && self.kind() == TensorKind::Parameter;
-        let mut computed_on = Vec::new();
-        let mut decided = Vec::with_capacity(groups.len());
-        let mut brought = Vec::with_capacity(groups.len());
-        let mut outcomes = Vec::with_capacity(groups.len());
-        for group in groups {
-            let due = self.groups.take(*group);
-            let (measured, clock) = (due.measured, due.clock);
-            let delay = match &due.contribution {
-                Some(gradient) if measured => self.version() - gradient.pulled_version,
-                Some(_) | None => 0,
-            };
-            let mut bare = false;
-            let verdict = match due.contribution {
-                _ if late => Verdict::Dropped,
-                None => Verdict::Skipped,
-                Some(mut gradient) => match self.fate(delay, terms) {
-                    Fate::Drop => Verdict::Dropped,
-                    Fate::Apply { weight } => {
-                        if measures && measured {
-                            let version = gradient.pulled_version;
-                            computed_on.push((version, thinned(&gradient.values)));
-                        }
-                        bare = !self.compensate(*group, &mut gradient, measured, terms);
-                        self.as_change(&mut gradient);
-                        brought.push(Brought { gradient, weight });
-                        Verdict::Applied
-                    }
-                },
-            };
-            let last = Decided {
-                clock,
-                verdict,
-                delay,
-            };
-            decided.push((*group, due.incarnation, last));
-            outcomes.push(DecidedContribution {
-                group: *group,
-                decided: last,
-                measured,
-                bare,
-                askers: due.askers,
-            });
+        let mut gathering = Gathering::default();
+        if late {
+            groups
+                .iter()
+                .for_each(|group| self.leave_out(&mut gathering, *group));
+        } else {
+            gathering = std::mem::take(&mut self.gathering);
+            for group in groups {
+                self.bring(&mut gathering, *group, terms, momentum.measures());
+            }
         }
+        let Gathering {
+            mean,
+            members,
+            computed_on,
+        } = gathering;
+        let decided = members.iter().map(|of| (of.group, of.life, of.decided));
+        let decided = decided.collect();
+        let outcomes = members.into_iter().map(|of| DecidedContribution {
+            group: of.group,
+            decided: of.decided,
+            measured: of.measured,
+            bare: of.bare,
+            // A life that is over asks for nothing.
+            askers: match self.groups.is_gathered(of.group, of.life) {
+                true => self.groups.pass(of.group),
+                false => Askers::default(),
+            },
+        });
+        let outcomes = outcomes.collect();
+        let live = self.groups.standings().live();
         let moment = Moment {
-            groups: self.groups.live(),
-            merged: brought.len(),
+            groups: live,
+            merged: mean.merged(),
         };
         let merging = Merging {
             shape: &self.shape,
             values: self.contents.values().map(|values| &values[..]),
-            groups: self.groups.live(),
+            groups: live,
         };
-        let mut applied = merging.merge(brought, terms);
+        let mut applied = merging.apply(mean, terms);
         if let Some(applied) = &mut applied
             && self.kind() == TensorKind::Parameter
         {
@@ -102,6 +130,72 @@ impl Block {
             }
         }
         (update, outcomes)
+    }
+
+    /// The waiting contribution of a group, as it is decided, goes with others. Its delay is that which it has
+    /// when they are applied: no update comes between.
+    fn bring(
+        &mut self,
+        gathering: &mut Gathering,
+        group: GroupId,
+        terms: Terms<'_>,
+        measures: bool,
+    ) {
+        let due = self.groups.gather(group);
+        let (measured, delay) = (due.measured, self.delay_of(&due));
+        let mut bare = false;
+        let verdict = match due.contribution {
+            None => Verdict::Skipped,
+            Some(mut gradient) => match self.fate(delay, terms) {
+                Fate::Drop => Verdict::Dropped,
+                Fate::Apply { weight } => {
+                    if measures && measured && self.kind() == TensorKind::Parameter {
+                        let thin = thinned(&gradient.values);
+                        gathering.computed_on.push((gradient.pulled_version, thin));
+                    }
+                    bare = !self.compensate(group, &mut gradient, measured, terms);
+                    self.as_change(&mut gradient);
+                    let brought = Brought { gradient, weight };
+                    gathering.mean.add(brought, terms.weights);
+                    Verdict::Applied
+                }
+            },
+        };
+        gathering.members.push(Member {
+            group,
+            life: due.incarnation,
+            decided: Decided {
+                clock: due.clock,
+                verdict,
+                delay,
+            },
+            measured,
+            bare,
+        });
+    }
+
+    /// The waiting contribution of a group, whatever it is, comes too late.
+    fn leave_out(&mut self, gathering: &mut Gathering, group: GroupId) {
+        let due = self.groups.gather(group);
+        gathering.members.push(Member {
+            group,
+            life: due.incarnation,
+            decided: Decided {
+                clock: due.clock,
+                verdict: Verdict::Dropped,
+                delay: self.delay_of(&due),
+            },
+            measured: due.measured,
+            bare: false,
+        });
+    }
+
+    /// Updates since the values that a contribution was computed on; 0 where that is not known.
+    fn delay_of(&self, due: &Due) -> u64 {
+        match &due.contribution {
+            Some(gradient) if due.measured => self.version() - gradient.pulled_version,
+            Some(_) | None => 0,
+        }
     }
 
     /// Keeps the present values in the trace.

@@ -1,15 +1,15 @@
 //! The groups at a block: who is live, where each stands, what each brings, and what was decided of it
 //! (rule 2).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, clock};
+use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation};
 
 use super::{Contribution, Decided, Gradient};
 use crate::ReplyTo;
 use crate::askers::{Asker, Askers};
-use crate::consistency::Standing;
 use crate::refusal::Refusal;
+use crate::standings::Standings;
 use crate::view::View;
 
 /// A contribution that is not decided yet.
@@ -18,8 +18,6 @@ pub(super) struct Waiting {
     contribution: Contribution,
     /// Whether its delay can be measured: the version it was computed on is of this lineage.
     measured: bool,
-    /// Whether its group had not been heard before since values were restored.
-    first: bool,
     askers: Askers,
 }
 
@@ -39,19 +37,6 @@ impl Arrivals {
             self.gap_us = Some(mean_us - mean_us / 8 + gap_us / 8);
         }
     }
-}
-
-/// The place of one live group at the block.
-#[derive(Clone, Debug)]
-struct Cursor {
-    incarnation: Incarnation,
-    /// The first clock of this incarnation.
-    start: Clock,
-    next: Clock,
-    /// Values were restored since the group was last heard: its first contribution may be past
-    /// `next`.
-    attaching: bool,
-    waiting: Option<Waiting>,
 }
 
 /// What pushing a contribution came to.
@@ -97,63 +82,69 @@ pub(super) struct Due {
     pub(super) clock: Clock,
     /// The incarnation of its group.
     pub(super) incarnation: Incarnation,
-    pub(super) askers: Askers,
 }
 
 /// What was decided last of each group's latest incarnation.
 pub(super) type DecidedOf = BTreeMap<GroupId, (Incarnation, Decided)>;
 
-/// The groups at one block.
+/// The groups at one block: where they stand, and what they have brought that is not decided.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     arrivals: Arrivals,
-    /// Of each group, live or not: at most one entry for each that the run is configured with. Cursors
-    /// are made from it.
-    decided: DecidedOf,
-    /// Of the live groups; empty where the shard is not its primary's.
-    cursors: BTreeMap<GroupId, Cursor>,
-    /// Incarnations that have joined, with the earliest clock that they may start at. The others
-    /// wait for them as for live ones, or a joiner would find itself behind by more than the
-    /// staleness bound, and clocks of its own already made without it.
-    joined: BTreeMap<GroupId, (Incarnation, Clock)>,
+    /// Of each group by its number, live or not: at most one entry for each that the run is configured with.
+    /// Where a group stands that becomes live follows from it.
+    decided: Vec<Option<(Incarnation, Decided)>>,
+    /// The highest clock that was decided of any.
+    highest: Option<Clock>,
+    standings: Standings,
+    /// Of those whose contributions have come: what they bring, unless it is gathered, and who asks.
+    waiting: BTreeMap<GroupId, Waiting>,
+    /// Those among them whose exchange had begun before values were restored.
+    interrupted: BTreeSet<GroupId>,
 }
 
 impl Groups {
     /// What was decided last of each group.
-    pub(super) fn decided(&self) -> &DecidedOf {
-        &self.decided
+    pub(super) fn decided(&self) -> DecidedOf {
+        let all = (0..).map(GroupId).zip(&self.decided);
+        let known = all.filter_map(|(group, last)| Some((group, (*last)?)));
+        known.collect()
     }
 
     /// The highest clock that was decided of any group.
     pub(super) fn clock_decided(&self) -> Option<Clock> {
-        self.decided.values().map(|(_, last)| last.clock).max()
+        self.highest
+    }
+
+    /// Where the groups stand.
+    pub(super) fn standings(&self) -> &Standings {
+        &self.standings
+    }
+
+    /// Bytes that are kept of the groups while nothing waits.
+    pub(super) fn bytes(&self) -> usize {
+        let decided = self.decided.capacity() * size_of::<Option<(Incarnation, Decided)>>();
+        decided + self.standings.bytes()
     }
 
     /// Takes over what was decided elsewhere.
     pub(super) fn take_over(&mut self, decided: DecidedOf) {
-        self.decided = decided;
+        (self.decided, self.highest) = (Vec::new(), None);
+        for (group, (incarnation, last)) in decided {
+            self.note(&[(group, incarnation, last)]);
+        }
     }
 
     /// Contributions are decided, whether here or by the primary of this copy.
     pub(super) fn note(&mut self, decided: &[(GroupId, Incarnation, Decided)]) {
         for (group, incarnation, last) in decided {
-            self.decided.insert(*group, (*incarnation, *last));
+            let at = group.0 as usize;
+            if at >= self.decided.len() {
+                self.decided.resize(at + 1, None);
+            }
+            self.decided[at] = Some((*incarnation, *last));
+            self.highest = self.highest.max(Some(last.clock));
         }
-    }
-
-    /// How many groups are live.
-    pub(super) fn live(&self) -> usize {
-        self.cursors.len()
-    }
-
-    pub(super) fn is_live(&self, group: GroupId) -> bool {
-        self.cursors.contains_key(&group)
-    }
-
-    /// The incarnation of a group that is live, or has joined.
-    pub(super) fn incarnation(&self, group: GroupId) -> Option<Incarnation> {
-        let live = self.cursors.get(&group).map(|cursor| cursor.incarnation);
-        live.or_else(|| self.joined.get(&group).map(|(incarnation, _)| *incarnation))
     }
 
     /// Mean gap between contributions of whomever, microseconds; `None` before the second one.
@@ -161,65 +152,11 @@ impl Groups {
         self.arrivals.gap_us
     }
 
-    /// How far `group` is behind the fastest live group, in exchanges.
-    pub(super) fn lag(&self, group: GroupId) -> u64 {
-        let all = self.cursors.values().map(|cursor| cursor.next);
-        let own = self.cursors.get(&group);
-        own.map_or(0, |own| clock::lag(own.next, all))
-    }
-
-    /// The live groups and those that have joined as a consistency policy sees them, in GroupId
-    /// order.
-    pub(super) fn standing(&self) -> Vec<Standing> {
-        let live = |(group, cursor): (&GroupId, &Cursor)| Standing {
-            group: *group,
-            start: cursor.start,
-            next: cursor.next,
-            arrived: cursor.waiting.is_some(),
-            gradient: cursor
-                .waiting
-                .as_ref()
-                .is_some_and(|w| w.contribution.is_some()),
-            since_us: cursor.waiting.as_ref().map_or(0, |w| w.askers.since_us),
-        };
-        let joined = |(group, (_, earliest)): (&GroupId, &(Incarnation, Clock))| Standing {
-            group: *group,
-            start: *earliest,
-            next: *earliest,
-            arrived: false,
-            gradient: false,
-            since_us: 0,
-        };
-        let mut standing: Vec<_> = self.cursors.iter().map(live).collect();
-        if !self.joined.is_empty() {
-            standing.extend(self.joined.iter().map(joined));
-            standing.sort_unstable_by_key(|s| s.group);
-        }
-        standing
-    }
-
-    /// The same without those that have not been heard since values were restored. Where they stand
-    /// is not known, and they may wait elsewhere for just those that would wait for them here.
-    pub(super) fn heard(&self) -> Vec<Standing> {
-        let silent = |standing: &Standing| {
-            let cursor = self.cursors.get(&standing.group);
-            cursor.is_some_and(|cursor| cursor.attaching)
-        };
-        let mut standing = self.standing();
-        standing.retain(|standing| !silent(standing));
-        standing
-    }
-
     /// Groups whose first contribution since values were restored waits and was not computed on what
     /// was restored. Their exchange had begun before: a group that is answered at one block, and will
     /// not come there again, may wait at another for one that waits here.
-    pub(super) fn interrupted(&self) -> Vec<GroupId> {
-        let interrupted = |cursor: &Cursor| {
-            let waiting = cursor.waiting.as_ref().filter(|waiting| waiting.first);
-            waiting.is_some_and(|w| w.contribution.is_none() || !w.measured)
-        };
-        let all = self.cursors.iter().filter(|(_, c)| interrupted(c));
-        all.map(|(group, _)| *group).collect()
+    pub(super) fn interrupted(&self) -> &BTreeSet<GroupId> {
+        &self.interrupted
     }
 
     /// Takes over the groups of a view; those that have joined will not start before `earliest`.
@@ -232,65 +169,97 @@ impl Groups {
         earliest: Clock,
         attaching: bool,
     ) -> Vec<(GroupId, Askers)> {
-        let stays = |group: &GroupId, cursor: &Cursor| {
-            view.live
-                .get(group)
-                .is_some_and(|(now, _)| *now == cursor.incarnation)
+        let stays = |group: GroupId, life: Incarnation| {
+            let now = view.live.get(&group);
+            now.is_some_and(|(now, _)| *now == life)
         };
-        let gone: Vec<_> = self.cursors.extract_if(.., |g, c| !stays(g, c)).collect();
-        for (group, (incarnation, start)) in &view.live {
-            let last = self.last(*group, *incarnation);
-            self.cursors.entry(*group).or_insert(Cursor {
-                incarnation: *incarnation,
-                start: *start,
-                next: last.map_or(*start, |last| last.clock.tick()),
-                attaching,
-                waiting: None,
-            });
+        let lives = self.standings.lives();
+        let gone: Vec<_> = lives
+            .filter(|(group, life)| !stays(*group, *life))
+            .collect();
+        let mut in_vain = Vec::new();
+        for (group, _) in gone {
+            self.standings.leave(group);
+            let waited = self.forget(group);
+            in_vain.extend(waited.map(|waiting| (group, waiting.askers)));
         }
-        let stays = |(group, now): (&GroupId, &Incarnation)| {
-            let known = self.joined.get(group).filter(|(known, _)| known == now);
-            (*group, known.copied().unwrap_or((*now, earliest)))
-        };
-        self.joined = view.joined.iter().map(stays).collect();
-        gone.into_iter()
-            .filter_map(|(group, c)| Some((group, c.waiting?.askers)))
-            .collect()
+        let last = view.live.last_key_value();
+        let rows = last.map_or(0, |(group, _)| group.0 as usize + 1);
+        self.standings.reserve(rows);
+        let more = rows.saturating_sub(self.decided.len());
+        self.decided.reserve_exact(more);
+        for (group, (incarnation, start)) in &view.live {
+            if !self.standings.is_live(*group) {
+                let last = self.last(*group, *incarnation);
+                let next = last.map_or(*start, |last| last.clock.tick());
+                let life = (*incarnation, *start);
+                self.standings.enter(*group, life, next, attaching);
+            }
+        }
+        self.standings.expect(view, earliest);
+        in_vain
     }
 
     /// Decides nothing more: forgets the groups, but not what was decided of them, and answers who
     /// waited in vain.
     pub(super) fn retire(&mut self) -> Vec<Askers> {
         self.arrivals = Arrivals::default();
-        self.joined.clear();
-        let cursors = std::mem::take(&mut self.cursors);
-        cursors
+        self.standings = Standings::default();
+        self.interrupted.clear();
+        let waiting = std::mem::take(&mut self.waiting);
+        waiting
             .into_values()
-            .filter_map(|c| Some(c.waiting?.askers))
+            .map(|waiting| waiting.askers)
             .collect()
     }
 
     /// What was decided last of this incarnation of a group.
     fn last(&self, group: GroupId, incarnation: Incarnation) -> Option<Decided> {
-        let (of, last) = self.decided.get(&group)?;
-        (*of == incarnation).then_some(*last)
+        let (of, last) = (*self.decided.get(group.0 as usize)?)?;
+        (of == incarnation).then_some(last)
     }
 
-    /// The contribution of a group that waits, which is decided now: its group goes on to the next clock.
-    pub(super) fn take(&mut self, group: GroupId) -> Due {
-        let cursor = self.cursors.get_mut(&group);
-        let cursor = cursor.expect("a policy names live groups");
-        let waiting = cursor.waiting.take();
+    fn forget(&mut self, group: GroupId) -> Option<Waiting> {
+        self.interrupted.remove(&group);
+        self.waiting.remove(&group)
+    }
+
+    /// What a group brings, to be gathered for the next update; who asks for it goes on waiting.
+    pub(super) fn gather(&mut self, group: GroupId) -> Due {
+        let waiting = self.waiting.get_mut(&group);
         let waiting = waiting.expect("a policy names groups that wait");
-        let clock = cursor.next;
-        cursor.next = clock.tick();
+        let standings = &self.standings;
+        let place = standings.next(group).zip(standings.life(group));
+        let (clock, incarnation) = place.expect("a policy names live groups");
+        self.standings.gather(group);
         Due {
-            contribution: waiting.contribution,
+            contribution: waiting.contribution.take(),
             measured: waiting.measured,
             clock,
-            incarnation: cursor.incarnation,
-            askers: waiting.askers,
+            incarnation,
         }
+    }
+
+    /// Whether something was gathered of this life of a group.
+    pub(super) fn is_gathered(&self, group: GroupId, life: Incarnation) -> bool {
+        let standings = &self.standings;
+        standings.is_gathered(group) && standings.life(group) == Some(life)
+    }
+
+    /// What was gathered of a group is decided, and the group goes on to the next clock. Who asks for it.
+    pub(super) fn pass(&mut self, group: GroupId) -> Askers {
+        self.standings.decide(group);
+        let waiting = self.forget(group);
+        waiting.expect("it has come").askers
+    }
+
+    /// Sends the contribution that is furthest ahead away, as if it had not come. Who asked for it; `None` if
+    /// nothing waits.
+    pub(super) fn withdraw_furthest(&mut self) -> Option<Askers> {
+        let group = self.standings.furthest()?;
+        self.standings.withdraw(group);
+        let waiting = self.forget(group);
+        waiting.map(|waiting| waiting.askers)
     }
 
     /// Takes a contribution in, or finds that it was decided before (rule 2). `check` says what is wrong
@@ -310,10 +279,12 @@ impl Groups {
             asker,
             now_us,
         } = arriving;
-        let cursor = self.cursors.get(&group).ok_or(Refusal::NotLive(group))?;
-        let expected = cursor.next;
+        let standings = &self.standings;
+        let expected = standings.next(group).ok_or(Refusal::NotLive(group))?;
+        let attaching = standings.is_silent(group);
         // After the last clock there is none, so that no group may come to stand there by a gap.
-        let may_skip = cursor.attaching || gap;
+        // And who waits has one exchange under way.
+        let may_skip = (attaching || gap) && !standings.has_come(group);
         if clock > expected && !(may_skip && clock < Clock(u64::MAX)) {
             return Err(Refusal::ClockAhead {
                 block,
@@ -323,8 +294,9 @@ impl Groups {
             });
         }
         if clock < expected {
-            let repeat = self
-                .last(group, cursor.incarnation)
+            let life = standings.life(group);
+            let repeat = life
+                .and_then(|life| self.last(group, life))
                 .filter(|last| last.clock == clock)
                 .map(Arrival::Repeat);
             return repeat.ok_or(Refusal::ClockPassed {
@@ -339,22 +311,24 @@ impl Groups {
             measured = gradient.lineage == lineage;
             check(gradient, measured)?;
         }
-        let cursor = self.cursors.get_mut(&group).expect("looked up above");
-        let superseded = match &mut cursor.waiting {
+        let superseded = match self.waiting.get_mut(&group) {
             Some(waiting) => waiting.askers.join(asker),
             None => {
                 self.arrivals.note(now_us);
-                cursor.waiting = Some(Waiting {
+                let gradient = contribution.is_some();
+                self.standings.arrive(group, clock, gradient, now_us);
+                if attaching && !(gradient && measured) {
+                    self.interrupted.insert(group);
+                }
+                let waiting = Waiting {
                     contribution,
                     measured,
-                    first: cursor.attaching,
                     askers: Askers::new(asker, now_us),
-                });
+                };
+                self.waiting.insert(group, waiting);
                 None
             }
         };
-        cursor.next = clock;
-        let attaching = std::mem::take(&mut cursor.attaching);
         // What a group did before values were restored is not left out: it is in what was lost.
         let left_out = if attaching { 0 } else { clock.0 - expected.0 };
         Ok(Arrival::Waits {
@@ -397,7 +371,8 @@ mod tests {
     }
 
     fn decide(groups: &mut Groups) -> Decided {
-        let due = groups.take(GROUP);
+        let due = groups.gather(GROUP);
+        groups.pass(GROUP);
         let decided = Decided {
             clock: due.clock,
             verdict: Verdict::Skipped,
@@ -432,15 +407,38 @@ mod tests {
     }
 
     #[test]
+    fn a_group_takes_few_bytes() {
+        let mut groups = Groups::default();
+        let mut view = View::default();
+        for group in (0..10_000).map(GroupId) {
+            view.live.insert(group, (Incarnation(1), Clock(0)));
+        }
+        groups.follow(&view, Clock(0), false);
+        for group in (0..10_000).map(GroupId) {
+            let decided = Decided {
+                clock: Clock(0),
+                verdict: Verdict::Applied,
+                delay: 3,
+            };
+            groups.note(&[(group, Incarnation(1), decided)]);
+        }
+        let each = groups.bytes() as f64 / 1e4;
+        assert!(each <= 73.0, "{each} bytes a group and block");
+    }
+
+    #[test]
     fn who_attaches_after_a_restore_may_leave_a_gap_that_is_not_left_out() {
         let mut groups = groups(true);
-        assert!(groups.heard().is_empty(), "it was not heard yet");
+        assert!(groups.standings().is_silent(GROUP), "it was not heard yet");
         let waits = Arrival::Waits {
             superseded: None,
             left_out: 0,
         };
         assert_eq!(push(&mut groups, 7, 1), Ok(waits));
-        assert_eq!(groups.interrupted(), [GROUP], "it began before the restore");
+        assert!(
+            groups.interrupted().contains(&GROUP),
+            "it began before the restore"
+        );
         assert_eq!(decide(&mut groups).clock, Clock(7));
         assert_eq!(groups.clock_decided(), Some(Clock(7)));
     }
@@ -454,6 +452,7 @@ mod tests {
         let gone = groups.follow(&View::default(), Clock(0), false);
         let waited: Vec<ReplyTo> = gone[0].1.to.iter().map(|asker| asker.to).collect();
         assert_eq!((gone[0].0, waited), (GROUP, vec![ReplyTo(2)]));
-        assert_eq!((groups.live(), groups.clock_decided()), (0, Some(Clock(0))));
+        let live = groups.standings().live();
+        assert_eq!((live, groups.clock_decided()), (0, Some(Clock(0))));
     }
 }

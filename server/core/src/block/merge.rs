@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tradewind_common::TensorKind;
 use tradewind_common::pieces::{Norms, Piece, Source, norm};
+use tradewind_common::policy::Weights;
 use tradewind_common::schedule::Seen;
 
 use super::shape::Shape;
@@ -17,6 +18,63 @@ pub(super) struct Brought {
     pub(super) weight: f32,
 }
 
+/// The mean of gradients, one after the other: Σ wᵢ sᵢ gᵢ / Σ wᵢ sᵢ, with w as the run weighs groups and s from
+/// the staleness policy. After each it is that of those that are in, so that no sum grows with them, what is
+/// finite stays so, and none of them is kept: mₖ = (1 − pₖ) mₖ₋₁ + pₖ gₖ, pₖ = wₖ sₖ / Σᵢ₌₁ᵏ wᵢ sᵢ.
+#[derive(Debug, Default)]
+pub(super) struct Mean {
+    values: Vec<f32>,
+    /// Of tensors that span blocks. Of one contribution they are exact. Of several, Σ pᵢ‖gᵢ‖ is an upper bound of
+    /// the mean's norm (the triangle inequality), so that steps are rather too short than too
+    /// long; that of the values is the mean over what the groups computed on, which under `sync` is the
+    /// same for all.
+    norms: Vec<Norms>,
+    /// Σ wᵢ.
+    total: f64,
+    /// Σ wᵢ sᵢ.
+    counted: f64,
+    samples: u64,
+    seen: Option<Seen>,
+    /// How many are in.
+    merged: usize,
+}
+
+impl Mean {
+    /// How many are in.
+    pub(super) fn merged(&self) -> usize {
+        self.merged
+    }
+
+    /// Another one is in.
+    pub(super) fn add(&mut self, brought: Brought, weights: Weights) {
+        let Brought { gradient, weight } = brought;
+        let whole = weights.of(gradient.samples);
+        let counts = whole * f64::from(weight);
+        self.merged += 1;
+        self.total += whole;
+        self.counted += counts;
+        self.samples += u64::from(gradient.samples);
+        self.seen = Some(match self.seen {
+            Some(seen) => seen.latest(gradient.seen),
+            None => gradient.seen,
+        });
+        if self.merged == 1 {
+            (self.values, self.norms) = (gradient.values, gradient.norms);
+            return;
+        }
+        let part = counts / self.counted;
+        let (stays, comes) = ((1.0 - part) as f32, part as f32);
+        for (mean, g) in self.values.iter_mut().zip(&gradient.values) {
+            *mean = stays * *mean + comes * g;
+        }
+        let mixed = |mean: f64, new: f64| (1.0 - part) * mean + part * new;
+        for (mean, new) in self.norms.iter_mut().zip(&gradient.norms) {
+            mean.values = mixed(mean.values, new.values);
+            mean.gradient = mixed(mean.gradient, new.gradient);
+        }
+    }
+}
+
 /// The block that an update is of.
 #[derive(Clone, Copy)]
 pub(super) struct Merging<'a> {
@@ -28,36 +86,16 @@ pub(super) struct Merging<'a> {
 }
 
 impl Merging<'_> {
-    /// The mean Σ wᵢ sᵢ gᵢ / Σ wᵢ sᵢ, with w as the run weighs groups and s from the staleness policy,
-    /// summed in the order given. It counts Σ wᵢ sᵢ / Σ wᵢ, which is for the optimizer to apply: a
+    /// The mean as it is applied. It counts Σ wᵢ sᵢ / Σ wᵢ, which is for the optimizer to apply: a
     /// gradient that is made shorter would do nothing where steps do not follow its length.
-    pub(super) fn merge(self, mut brought: Vec<Brought>, terms: Terms<'_>) -> Option<Applied> {
-        let merged = brought.len();
-        let samples = brought.iter().map(|b| u64::from(b.gradient.samples)).sum();
-        let seen = brought
-            .iter()
-            .map(|b| b.gradient.seen)
-            .reduce(Seen::latest)?;
-        let whole = |b: &Brought| terms.weights.of(b.gradient.samples);
-        let counts = |b: &Brought| whole(b) * f64::from(b.weight);
-        let of_all = |of: &dyn Fn(&Brought) -> f64| brought.iter().map(of).sum::<f64>();
-        let (total, counted) = (of_all(&whole), of_all(&counts));
-        let part = |b: &Brought| counts(b) / counted;
-        let norms = merged_norms(&brought, part);
-        let gradient = match &mut brought[..] {
-            [alone] => std::mem::take(&mut alone.gradient.values),
-            all => {
-                let mut mean = vec![0.0f32; self.shape.length()];
-                for b in all {
-                    let part = part(b) as f32;
-                    for (sum, g) in mean.iter_mut().zip(&b.gradient.values) {
-                        *sum += part * g;
-                    }
-                }
-                mean
-            }
-        };
-        let rate = terms.schedule.unscaled(seen, samples, terms.budget);
+    pub(super) fn apply(self, mean: Mean, terms: Terms<'_>) -> Option<Applied> {
+        let Mean {
+            samples,
+            counted,
+            total,
+            ..
+        } = mean;
+        let rate = terms.schedule.unscaled(mean.seen?, samples, terms.budget);
         let factor = terms.schedule.scaling.factor(samples);
         let (rate, weight) = match self.shape.kind() {
             // Outside the velocity, a factor would be that of all former gradients, too.
@@ -66,16 +104,18 @@ impl Merging<'_> {
             }
             TensorKind::Parameter => (rate * factor, (counted / total) as f32),
             // Each group moves a buffer by its part of the live groups.
-            TensorKind::Buffer if !terms.averages => (rate, merged as f32 / self.groups as f32),
+            TensorKind::Buffer if !terms.averages => {
+                (rate, mean.merged as f32 / self.groups as f32)
+            }
             TensorKind::Buffer => (rate, 1.0),
         };
         Some(Applied {
             rate,
             momentum: None,
-            scales: self.scales(rate, &norms, &gradient, terms.optimizer),
+            scales: self.scales(rate, &mean.norms, &mean.values, terms.optimizer),
             weight,
             samples,
-            gradient: Arc::new(gradient),
+            gradient: Arc::new(mean.values),
         })
     }
 
@@ -107,20 +147,4 @@ impl Merging<'_> {
         };
         pieces.iter().map(&mut of).collect()
     }
-}
-
-/// Norms of tensors that span blocks, of several contributions with the parts that they have in the
-/// merged gradient. Of one contribution they are exact. Of several, Σ pᵢ‖gᵢ‖ is an upper bound of
-/// the merged gradient's norm (the triangle inequality), so that steps are rather too short than too
-/// long; that of the values is the mean over what the groups computed on, which under `sync` is the
-/// same for all.
-fn merged_norms(brought: &[Brought], part: impl Fn(&Brought) -> f64) -> Vec<Norms> {
-    let mut merged = vec![Norms::default(); brought[0].gradient.norms.len()];
-    for b in brought {
-        for (sum, norms) in merged.iter_mut().zip(&b.gradient.norms) {
-            sum.values += part(b) * norms.values;
-            sum.gradient += part(b) * norms.gradient;
-        }
-    }
-    merged
 }

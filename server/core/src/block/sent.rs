@@ -31,19 +31,28 @@ impl Sent {
         self.backups.retain(&stays);
     }
 
-    /// What brings a group from what it holds to the current values, with their version.
+    /// What brings a group from what it holds to the current values, with their version. The values of so many
+    /// groups are kept at most.
     pub(super) fn difference(
         &mut self,
         of: (GroupId, Option<u64>),
         current: (u64, &Arc<Vec<f32>>),
         compression: Compression,
+        most: usize,
     ) -> Fresh {
-        self.held.answer(of, current, compression)
+        self.held.answer(of, current, compression, most)
     }
 
-    /// The values of a version leave in an answer to a group, which will compute on them.
-    pub(super) fn keep(&mut self, group: GroupId, version: u64, values: &Arc<Vec<f32>>) {
-        self.backups.keep(group, version, values);
+    /// The values of a version leave in an answer to a group, which will compute on them. So many versions are
+    /// kept at most.
+    pub(super) fn keep(
+        &mut self,
+        group: GroupId,
+        version: u64,
+        values: &Arc<Vec<f32>>,
+        most: usize,
+    ) {
+        self.backups.keep(group, version, values, most);
     }
 
     /// Brings a gradient of a group to the present values. `false` if that cannot be: the values that it

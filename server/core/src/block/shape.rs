@@ -1,7 +1,8 @@
 //! What a block is: it never changes. And what its values and gradients must be like (rule 7).
 
 use tradewind_common::pieces::{Piece, Source};
-use tradewind_common::{BlockId, TensorKind};
+use tradewind_common::spec::GROUPS_MAX;
+use tradewind_common::{BlockId, GroupId, TensorKind};
 
 use super::Gradient;
 use crate::log::Update;
@@ -76,6 +77,7 @@ impl Shape {
         state: &BlockState,
         optimizer: &dyn Optimizer,
     ) -> Result<(), Refusal> {
+        self.check_groups(state.decided.keys())?;
         self.check_length(state.values.len())?;
         let (slots, wanted) = (state.slots.len(), self.slots(optimizer));
         if slots != wanted {
@@ -92,6 +94,7 @@ impl Shape {
 
     /// Whether a primary's update can be applied.
     pub(super) fn check_update(&self, update: &Update) -> Result<(), Refusal> {
+        self.check_groups(update.decided.iter().map(|(group, ..)| group))?;
         match &update.applied {
             Some(applied) => {
                 let (given, wanted) = (applied.scales.len(), self.pieces.len());
@@ -143,6 +146,23 @@ impl Shape {
         self.check_values(&gradient.values)
     }
 
+    /// Whether there can be such groups: tables have a row for each up to the last.
+    fn check_groups<'a>(
+        &self,
+        mut groups: impl Iterator<Item = &'a GroupId>,
+    ) -> Result<(), Refusal> {
+        match groups.find(|group| group.0 as usize >= GROUPS_MAX) {
+            None => Ok(()),
+            Some(group) => Err(Refusal::Malformed {
+                field: "decided",
+                problem: format!(
+                    "block {} names group {group}, but a run has {GROUPS_MAX} at most",
+                    self.id
+                ),
+            }),
+        }
+    }
+
     fn norms_wanted(&self) -> usize {
         let come = |piece: &&Piece| matches!(piece.norms, Source::Push { .. });
         self.pieces.iter().filter(come).count()
@@ -169,10 +189,11 @@ impl Shape {
 
 #[cfg(test)]
 mod tests {
-    use tradewind_common::Generation;
     use tradewind_common::schedule::Seen;
+    use tradewind_common::{Clock, Generation, Incarnation};
 
     use super::*;
+    use crate::decided::{Decided, Verdict};
 
     fn gradient(values: &[f32], pulled_version: u64) -> Gradient {
         Gradient {
@@ -219,5 +240,31 @@ mod tests {
         let mut none = gradient(&[1.0, 2.0], 5);
         none.samples = 0;
         assert_eq!(refused(&none), Refusal::NoSamples(BlockId(3)));
+    }
+
+    #[test]
+    fn a_group_that_no_run_has_is_refused() {
+        let piece = Piece {
+            elements: 0..1,
+            decays: true,
+            norms: Source::Nowhere,
+        };
+        let shape = Shape::new(BlockId(3), TensorKind::Buffer, vec![piece]);
+        let check = |group: u32| {
+            let decided = Decided {
+                clock: Clock(0),
+                verdict: Verdict::Skipped,
+                delay: 0,
+            };
+            let update = Update {
+                block: BlockId(3),
+                decided: vec![(GroupId(group), Incarnation(1), decided)],
+                applied: None,
+            };
+            shape.check_update(&update)
+        };
+        assert_eq!(check(GROUPS_MAX as u32 - 1), Ok(()));
+        let refused = check(u32::MAX).unwrap_err().to_string();
+        assert!(refused.contains("names group 4294967295"), "{refused}");
     }
 }

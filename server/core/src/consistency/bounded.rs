@@ -14,57 +14,25 @@ pub struct Bounded {
 
 impl Consistency for Bounded {
     fn decide(&self, scene: &Scene<'_>) -> Decision {
-        let all = scene.standing;
-        let min = all.iter().map(|s| s.next).min().unwrap_or_default();
-        let admitted = all
-            .iter()
-            .filter(|s| s.arrived && self.bound.admit(s.next, min) == Admit::Now);
-        let first = admitted.min_by_key(|s| (s.next, s.group));
-        first.map_or(Decision::Wait, |s| Decision::Merge(vec![s.group]))
+        let first = scene.first().zip(scene.slowest());
+        let admitted =
+            first.filter(|((clock, _), slowest)| self.bound.admit(*clock, *slowest) == Admit::Now);
+        admitted.map_or(Decision::Wait, |((_, group), _)| {
+            Decision::Merge(vec![group])
+        })
     }
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-    use crate::consistency::Standing;
-    use tradewind_common::{Clock, GroupId};
-
-    /// `"5! 6? 7 9+"`: group 0 stands at clock 5 and has arrived, group 1 at 6 with a skip, group 2 at
-    /// 7 and has not, group 3 starts at 9; the others have started long ago.
-    pub(in crate::consistency) fn standing(text: &str) -> Vec<Standing> {
-        let parse = |(group, word): (usize, &str)| {
-            let next = Clock(word.trim_end_matches(['!', '?', '+']).parse().unwrap());
-            Standing {
-                group: GroupId(group as u32),
-                start: if word.ends_with('+') { next } else { Clock(0) },
-                next,
-                arrived: word.ends_with(['!', '?']),
-                gradient: word.ends_with('!'),
-                since_us: 0,
-            }
-        };
-        text.split_whitespace().enumerate().map(parse).collect()
-    }
-
-    pub(in crate::consistency) fn scene(standing: &[Standing], highest: Option<u64>) -> Scene<'_> {
-        Scene {
-            standing,
-            highest: highest.map(Clock),
-            now_us: 0,
-            gap_us: None,
-        }
-    }
-
-    pub(in crate::consistency) fn groups(numbers: &[u32]) -> Vec<GroupId> {
-        numbers.iter().map(|group| GroupId(*group)).collect()
-    }
+    use crate::consistency::tests::{groups, scene, standings};
 
     #[test]
     fn admits_within_the_bound() {
         let check = |bound, text, want: Option<u32>| {
             let policy = Bounded { bound };
-            let got = policy.decide(&scene(&standing(text), None));
+            let got = policy.decide(&scene(&standings(text, 0), None));
             let want = want.map_or(Decision::Wait, |g| Decision::Merge(groups(&[g])));
             assert_eq!(got, want, "{bound:?} {text}");
         };

@@ -6,44 +6,16 @@ mod window;
 
 pub use bounded::Bounded;
 pub use sync::Sync;
+use tradewind_common::GroupId;
 use tradewind_common::spec::{ConsistencySpec, RunSpec};
-use tradewind_common::{Clock, GroupId};
 pub use window::Window;
 
-/// Where a group that is live, or has joined and will be, stands at one block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// The group.
-    pub group: GroupId,
-    /// The first clock of its life; the earliest possible one if it has joined.
-    pub start: Clock,
-    /// The clock that the block decides next for it, or a later one.
-    pub next: Clock,
-    /// Whether its contribution of that clock, a gradient or a skip, is here and waits.
-    pub arrived: bool,
-    /// Whether that is a gradient.
-    pub gradient: bool,
-    /// When it arrived, microseconds; 0 if it has not.
-    pub since_us: u64,
-}
-
-/// A block as a policy sees it.
-#[derive(Clone, Copy, Debug)]
-pub struct Scene<'a> {
-    /// In GroupId order.
-    pub standing: &'a [Standing],
-    /// The highest clock that was decided of any group, live or not.
-    pub highest: Option<Clock>,
-    /// The present time, microseconds.
-    pub now_us: u64,
-    /// The mean gap between arrivals at the block, microseconds; `None` before the second one.
-    pub gap_us: Option<u64>,
-}
+pub use super::standings::{Gathered, Scene, Standing, Standings};
 
 /// What a block does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// The waiting contributions of these groups become one update.
+    /// What is gathered and the waiting contributions of these groups become one update.
     Merge(Vec<GroupId>),
     /// Those of these groups come too late, and are left out.
     LeaveOut(Vec<GroupId>),
@@ -58,6 +30,12 @@ pub trait Consistency: Send {
     /// What the block does. Called again after every arrival, update and change of membership, and
     /// when the time has come that it named, until it answers that the block waits.
     fn decide(&self, scene: &Scene<'_>) -> Decision;
+
+    /// While more contributions wait than a block keeps: one of them that is in the next update, whoever else
+    /// comes, so that it can be gathered. `None` if that is not known of any.
+    fn gathers(&self, _scene: &Scene<'_>) -> Option<GroupId> {
+        None
+    }
 
     /// Whether an update stands for all groups, so that buffers move by the mean of what is in;
     /// otherwise it is one group's, and moves them by its part of the live groups.
@@ -88,9 +66,45 @@ pub fn from_spec(spec: &RunSpec) -> Box<dyn Consistency> {
     }
 }
 
-/// The clock that a block makes next: past every one that was decided of anybody, and no group
-/// that could contribute to an earlier one. `None` while nobody is there.
-pub fn present(scene: &Scene<'_>) -> Option<Clock> {
-    let min = scene.standing.iter().map(|s| s.next).min()?;
-    Some(scene.highest.map_or(min, |highest| highest.tick().max(min)))
+#[cfg(test)]
+pub(crate) mod tests {
+    use tradewind_common::{Clock, Incarnation};
+
+    use super::*;
+
+    /// `"5! 6? 7 9+"`: group 0 stands at clock 5 and has arrived, group 1 at 6 with a skip, group 2 at
+    /// 7 and has not, group 3 starts at 9; the others have started long ago. `"5:"` is gathered. Of two neighbours
+    /// the second one has arrived so much later.
+    pub(crate) fn standings(text: &str, apart_us: u64) -> Standings {
+        let mut standings = Standings::default();
+        for (number, word) in (0..).zip(text.split_whitespace()) {
+            let group = GroupId(number);
+            let next = Clock(word.trim_end_matches(['!', '?', '+', ':']).parse().unwrap());
+            let start = if word.ends_with('+') { next } else { Clock(0) };
+            standings.enter(group, (Incarnation(1), start), next, false);
+            if word.ends_with(['!', '?', ':']) {
+                let since_us = apart_us * u64::from(number);
+                standings.arrive(group, next, !word.ends_with('?'), since_us);
+            }
+            if word.ends_with(':') {
+                standings.gather(group);
+            }
+        }
+        standings
+    }
+
+    pub(crate) fn scene(standings: &Standings, highest: Option<u64>) -> Scene<'_> {
+        Scene {
+            standings,
+            everybody: true,
+            gathered: None,
+            highest: highest.map(Clock),
+            now_us: 0,
+            gap_us: None,
+        }
+    }
+
+    pub(crate) fn groups(numbers: &[u32]) -> Vec<GroupId> {
+        numbers.iter().map(|group| GroupId(*group)).collect()
+    }
 }

@@ -1,6 +1,6 @@
-use tradewind_common::GroupId;
+use tradewind_common::{Clock, GroupId};
 
-use super::{Consistency, Decision, Scene, Standing, present};
+use super::{Consistency, Decision, Scene};
 
 /// Synchronous across groups: a block applies clock c when every live group that started at or
 /// before c has contributed or skipped (rule 3).
@@ -17,37 +17,50 @@ pub struct Sync {
     pub backup_groups: usize,
 }
 
-impl Consistency for Sync {
-    fn decide(&self, scene: &Scene<'_>) -> Decision {
-        let all = scene.standing;
+impl Sync {
+    /// The clock that is made; `None` while nobody is there.
+    fn clock(&self, scene: &Scene<'_>) -> Option<Clock> {
+        let gathered = scene.gathered.map(|gathered| gathered.clock);
         // Without backup groups nobody is late: what was decided of a later clock was left out
         // because values had been restored.
-        let clock = match self.backup_groups {
-            0 => all.iter().map(|s| s.next).min(),
-            _ => present(scene),
+        let next = || match self.backup_groups {
+            0 => scene.slowest(),
+            _ => scene.present(),
         };
-        let Some(clock) = clock else {
+        gathered.or_else(next)
+    }
+}
+
+impl Consistency for Sync {
+    fn decide(&self, scene: &Scene<'_>) -> Decision {
+        let Some(clock) = self.clock(scene) else {
             return Decision::Wait;
         };
-        let groups = |of: &dyn Fn(&&Standing) -> bool| -> Vec<GroupId> {
-            all.iter().filter(of).map(|s| s.group).collect()
-        };
-        let late = groups(&|s| s.arrived && s.next < clock);
+        let mut late: Vec<_> = scene.waiting_before(clock).collect();
+        late.sort_unstable();
         if !late.is_empty() {
             return Decision::LeaveOut(late);
         }
-        let came = groups(&|s| s.arrived && s.next == clock);
         // A group that starts later stands at a larger clock and is not waited for, and neither is
         // one that has gone on to a larger one.
-        let due = all.iter().filter(|s| s.next <= clock).count();
-        let count = all.iter().filter(|s| s.start <= clock).count();
-        let needed = count.saturating_sub(self.backup_groups).max(1);
-        let gradients = groups(&|s| s.gradient && s.next == clock);
-        if gradients.len() >= needed || came.len() == due {
-            Decision::Merge(came)
+        let everybody = scene.came(clock) == scene.due(clock);
+        let enough = || {
+            let needed = scene.begun(clock).saturating_sub(self.backup_groups);
+            scene.gradients(clock) >= needed.max(1)
+        };
+        if everybody || (self.backup_groups > 0 && enough()) {
+            Decision::Merge(scene.waiting_at(clock).collect())
         } else {
             Decision::Wait
         }
+    }
+
+    /// Of the clock that is made: without backup groups in GroupId order, so that bits do not depend on the
+    /// order in which they come. With them who is in follows from that order.
+    fn gathers(&self, scene: &Scene<'_>) -> Option<GroupId> {
+        let clock = self.clock(scene)?;
+        let first = scene.waiting_at(clock).next()?;
+        (self.backup_groups > 0 || scene.is_next(first, clock)).then_some(first)
     }
 
     fn averages(&self) -> bool {
@@ -62,13 +75,14 @@ impl Consistency for Sync {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::consistency::bounded::tests::{groups, scene, standing};
+    use crate::consistency::Gathered;
+    use crate::consistency::tests::{groups, scene, standings};
 
     #[test]
     fn waits_for_every_group_that_has_started() {
         let check = |text, want: Option<&[u32]>| {
             let policy = Sync::default();
-            let decision = policy.decide(&scene(&standing(text), None));
+            let decision = policy.decide(&scene(&standings(text, 0), None));
             let want = want.map_or(Decision::Wait, |want| Decision::Merge(groups(want)));
             assert_eq!(decision, want, "{text}");
         };
@@ -89,7 +103,7 @@ mod tests {
     fn goes_on_without_as_many_as_there_are_backups() {
         let check = |backup_groups, highest: u64, text, want: Decision| {
             let policy = Sync { backup_groups };
-            let decision = policy.decide(&scene(&standing(text), Some(highest)));
+            let decision = policy.decide(&scene(&standings(text, 0), Some(highest)));
             assert_eq!(
                 decision, want,
                 "{backup_groups} backups after {highest}: {text}"
@@ -132,5 +146,46 @@ mod tests {
         // One that starts later is not counted before.
         check(1, 4, "5! 5 9+", merge(&[0]));
         check(1, 8, "9! 9 9+", Decision::Wait);
+    }
+
+    #[test]
+    fn gathers_what_is_next_in_order_and_makes_its_clock() {
+        let check = |backup_groups, gathered: Option<(u64, u32)>, text, next: Option<u32>, want| {
+            let policy = Sync { backup_groups };
+            let standings = standings(text, 0);
+            let gathered = gathered.map(|(clock, last)| Gathered {
+                clock: Clock(clock),
+                last: GroupId(last),
+            });
+            let scene = Scene {
+                gathered,
+                ..scene(&standings, Some(4))
+            };
+            assert_eq!(policy.gathers(&scene), next.map(GroupId), "{text}");
+            assert_eq!(policy.decide(&scene), want, "{text}");
+        };
+        let merge = |of: &[u32]| Decision::Merge(groups(of));
+        check(0, None, "5! 5 5!", Some(0), Decision::Wait);
+        check(0, None, "5 5! 5!", None, Decision::Wait);
+        check(0, Some((5, 0)), "5: 5 5!", None, Decision::Wait);
+        check(0, Some((5, 0)), "5: 5! 5", Some(1), Decision::Wait);
+        check(0, Some((5, 0)), "5: 5! 5!", Some(1), merge(&[1, 2]));
+        // Who stands elsewhere is not waited for.
+        check(0, Some((5, 0)), "5: 6 5! 5", Some(2), Decision::Wait);
+        // The groups of what is gathered are gone, and so is everybody who stood there.
+        check(0, Some((5, 0)), "6 6! 6", None, merge(&[]));
+        check(0, Some((5, 0)), "6 5 6!", None, Decision::Wait);
+        check(0, Some((5, 3)), "", None, merge(&[]));
+        // With backup groups the order is free.
+        check(1, None, "5 5! 5", Some(1), Decision::Wait);
+        check(1, Some((5, 1)), "5 5: 5!", Some(2), merge(&[2]));
+        check(1, Some((5, 1)), "5! 5: 5 5", Some(0), Decision::Wait);
+        check(
+            1,
+            Some((5, 1)),
+            "5 5: 4!",
+            None,
+            Decision::LeaveOut(groups(&[2])),
+        );
     }
 }

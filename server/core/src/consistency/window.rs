@@ -1,7 +1,8 @@
 use tradewind_common::policy::MergeSpec;
-use tradewind_common::staleness::{Admit, StalenessBound};
+use tradewind_common::staleness::StalenessBound;
+use tradewind_common::{Clock, GroupId};
 
-use super::{Consistency, Decision, Scene, Standing};
+use super::{Consistency, Decision, Scene};
 
 /// Like [`Bounded`](super::Bounded), but what arrives about the same time becomes one update
 /// (Douillard et al. 2026, "Decoupled DiLoCo": a minimum of learners, then an adaptive grace window
@@ -33,46 +34,66 @@ impl Window {
         }
     }
 
-    /// When the window closes of which contributions arrived at these times, in order, while so many
-    /// are enough.
-    fn closes_us(&self, arrivals_us: &[u64], enough: usize, gap_us: Option<u64>) -> u64 {
-        match arrivals_us.get(enough - 1) {
+    /// The last clock that the bound admits while the slowest group stands at this one.
+    fn reach(&self, slowest: Clock) -> Clock {
+        match self.bound {
+            StalenessBound::Finite(s) => Clock(slowest.0.saturating_add(s)),
+            StalenessBound::Unbounded => Clock(u64::MAX),
+        }
+    }
+
+    /// When the window closes while so many are enough, of those that `reach` lets in; `None` if nobody has come.
+    fn closes_us(&self, scene: &Scene<'_>, reach: Clock, enough: usize) -> Option<u64> {
+        let wait_us = |first_us: u64| first_us.saturating_add(self.wait_us_max);
+        match scene.arrival_us(enough - 1, reach) {
             // Nothing is known of gaps before two arrivals.
             Some(opened_us) => {
-                let usual = gap_us.map_or(self.grace_us_max, |gap_us| gap_us.saturating_mul(2));
-                opened_us.saturating_add(usual.min(self.grace_us_max))
+                let twice = |gap_us: u64| gap_us.saturating_mul(2);
+                let usual_us = scene.gap_us.map_or(self.grace_us_max, twice);
+                Some(opened_us.saturating_add(usual_us.min(self.grace_us_max)))
             }
-            None => arrivals_us[0].saturating_add(self.wait_us_max),
+            None => scene.arrival_us(0, reach).map(wait_us),
         }
     }
 }
 
 impl Consistency for Window {
     fn decide(&self, scene: &Scene<'_>) -> Decision {
-        let all = scene.standing;
-        let min = all.iter().map(|s| s.next).min().unwrap_or_default();
-        let may_come = |s: &&Standing| self.bound.admit(s.next, min) == Admit::Now;
-        let possible = all.iter().filter(may_come).count();
-        let came: Vec<_> = all.iter().filter(may_come).filter(|s| s.arrived).collect();
-        if came.is_empty() {
-            return Decision::Wait;
-        }
-        let mut arrivals_us: Vec<_> = came.iter().map(|s| s.since_us).collect();
-        arrivals_us.sort_unstable();
+        // Who is left alone with what others have gathered waits for nobody.
+        let alone = |scene: &Scene<'_>| match scene.gathered {
+            Some(_) => Decision::Merge(Vec::new()),
+            None => Decision::Wait,
+        };
+        let Some(reach) = scene.slowest().map(|slowest| self.reach(slowest)) else {
+            return alone(scene);
+        };
+        let (came, possible) = (scene.came_up_to(reach), scene.due(reach));
         let enough = self.min_groups.clamp(1, possible);
-        let closes_us = self.closes_us(&arrivals_us, enough, scene.gap_us);
-        if came.len() == possible || scene.now_us >= closes_us {
-            Decision::Merge(came.iter().map(|s| s.group).collect())
+        let Some(closes_us) = self.closes_us(scene, reach, enough) else {
+            return alone(scene);
+        };
+        if came == possible || scene.now_us >= closes_us {
+            Decision::Merge(scene.waiting_up_to(reach))
         } else {
             Decision::WaitUntil(closes_us)
         }
+    }
+
+    /// Whoever the bound lets in. Where a group stands that was not heard since values were restored, and so how
+    /// far the bound reaches, is not known before it is heard.
+    fn gathers(&self, scene: &Scene<'_>) -> Option<GroupId> {
+        let (clock, group) = scene.first()?;
+        let reach = self.reach(scene.slowest()?);
+        let lasts = self.bound == StalenessBound::Unbounded || !scene.has_silent();
+        (clock <= reach && lasts).then_some(group)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::consistency::bounded::tests::{groups, scene, standing};
+    use crate::consistency::Gathered;
+    use crate::consistency::tests::{groups, scene, standings};
 
     #[test]
     fn waits_for_enough_and_then_for_a_while() {
@@ -84,14 +105,16 @@ mod tests {
                 wait_ms_max: 5,
             };
             let policy = Window::new(StalenessBound::Finite(2), merge);
-            let mut standing = standing(text);
-            for (at, group) in standing.iter_mut().enumerate() {
-                group.since_us = 10 * at as u64;
-            }
+            let standings = standings(text, 10);
+            let gathered = text.contains(':').then_some(Gathered {
+                clock: Clock(0),
+                last: GroupId(0),
+            });
             let scene = Scene {
                 now_us,
                 gap_us,
-                ..scene(&standing, None)
+                gathered,
+                ..scene(&standings, None)
             };
             let got = policy.decide(&scene);
             assert_eq!(
@@ -119,5 +142,9 @@ mod tests {
         check(3, 30, Some(100), "5! 5! 8! 8", merge(&[0, 1]));
         check(3, 30, Some(100), "5! 5 8! 8!", until(5000));
         check(2, 30, Some(100), "5! 7! 8!", merge(&[0, 1]));
+        // What is gathered counts as it came, and is in.
+        check(2, 20, Some(100), "5: 5! 5", until(210));
+        check(2, 210, Some(100), "5: 5! 5", merge(&[1]));
+        check(2, 30, Some(100), "5: 5: 5!", merge(&[2]));
     }
 }

@@ -42,6 +42,11 @@ impl ShardBlocks {
         }
     }
 
+    /// Each keeps no more than so many vectors of a kind.
+    pub(super) fn keep(&mut self, most: usize) {
+        self.blocks.values_mut().for_each(|block| block.keep(most));
+    }
+
     pub(super) fn len(&self) -> usize {
         self.blocks.len()
     }

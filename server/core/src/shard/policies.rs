@@ -65,20 +65,35 @@ impl ShardPolicies {
 
     /// What becomes of what waits at a block.
     pub(super) fn decide(&self, block: &Block, now_us: u64) -> Decision {
-        // A clock that is averaged is made with everybody, or not: what was under way when values
-        // were lost is left out. But where groups may be left behind, one that is silent here
-        // may wait elsewhere for one that waits here.
-        let everybody = self.consistency.averages() && !self.leaves_behind();
-        let (standing, interrupted) = if everybody {
-            (block.standing(), block.interrupted())
-        } else {
-            (block.heard(), Vec::new())
-        };
-        if interrupted.is_empty() {
-            self.consistency.decide(&block.scene(&standing, now_us))
-        } else {
-            Decision::LeaveOut(interrupted)
+        if self.needs_everybody() {
+            // What was under way when values were lost is left out.
+            let interrupted: Vec<_> = block.interrupted().collect();
+            if !interrupted.is_empty() {
+                return Decision::LeaveOut(interrupted);
+            }
         }
+        let scene = block.scene(self.needs_everybody(), now_us);
+        self.consistency.decide(&scene)
+    }
+
+    /// A clock that is averaged is made with everybody, or not. But where groups may be left behind, one that is
+    /// silent at a block may wait elsewhere for one that waits there.
+    fn needs_everybody(&self) -> bool {
+        self.consistency.averages() && !self.leaves_behind()
+    }
+
+    /// Gathers a waiting contribution of a block for its next update; whether there is one that can be.
+    pub(super) fn gather(&mut self, block: &mut Block, spec: &RunSpec, now_us: u64) -> bool {
+        let scene = block.scene(self.needs_everybody(), now_us);
+        let Some(group) = self.consistency.gathers(&scene) else {
+            return false;
+        };
+        block.gather(group, self.terms(spec), &*self.momentum);
+        true
+    }
+
+    fn terms<'a>(&'a self, spec: &'a RunSpec) -> Terms<'a> {
+        terms(&*self.consistency, &*self.optimizer, &*self.delay, spec)
     }
 
     /// Makes the next update of a block, as [`Block::update`] does, one of so many of the shard.
@@ -88,14 +103,7 @@ impl ShardPolicies {
         what: Deciding<'_>,
         spec: &RunSpec,
     ) -> (Update, Vec<DecidedContribution>) {
-        let terms = Terms {
-            optimizer: &*self.optimizer,
-            schedule: &spec.schedule,
-            budget: spec.samples,
-            averages: self.consistency.averages(),
-            weights: spec.policies.weights,
-            delay: &*self.delay,
-        };
+        let terms = terms(&*self.consistency, &*self.optimizer, &*self.delay, spec);
         let steered = Steered {
             momentum: &mut *self.momentum,
             blocks: what.blocks,
@@ -122,6 +130,23 @@ impl ShardPolicies {
     pub(super) fn begin_anew(&mut self) {
         self.momentum.begin_anew();
         self.explicit = None;
+    }
+}
+
+/// How a block applies what these policies let through.
+fn terms<'a>(
+    consistency: &dyn Consistency,
+    optimizer: &'a dyn Optimizer,
+    delay: &'a dyn Delay,
+    spec: &'a RunSpec,
+) -> Terms<'a> {
+    Terms {
+        optimizer,
+        schedule: &spec.schedule,
+        budget: spec.samples,
+        averages: consistency.averages(),
+        weights: spec.policies.weights,
+        delay,
     }
 }
 

@@ -5,6 +5,7 @@ mod captures;
 mod chaos;
 mod compressed;
 mod copies;
+mod crowded;
 mod failover;
 mod filling;
 mod harness;

@@ -189,7 +189,7 @@ impl Log {
         }
         for (group, place) in record.live.clone() {
             if place.attaching
-                && let Some(stands) = block.standing().iter().find(|s| s.group == group)
+                && let Some(stands) = block.standing(group)
             {
                 let life = (group, place.incarnation);
                 let decided = state.decided.get(&group).filter(|(of, last)| {

@@ -1,6 +1,6 @@
 //! Policies that are off by one.
 
-use tradewind_core::consistency::{Consistency, Decision, Scene, Standing, Sync};
+use tradewind_core::consistency::{Consistency, Decision, Scene, Sync};
 use tradewind_core::delay::{self, Delay};
 use tradewind_core::momentum::{ClosedLoop, Lowered, Moment, Momentum};
 use tradewind_core::trace::Passed;
@@ -60,10 +60,11 @@ pub(super) struct AllButOne;
 
 impl Consistency for AllButOne {
     fn decide(&self, scene: &Scene<'_>) -> Decision {
-        let clock = scene.standing.iter().map(|s| s.next).min();
-        let due = || scene.standing.iter().filter(|s| Some(s.next) == clock);
-        let arrived: Vec<_> = due().filter(|s| s.arrived).map(|s| s.group).collect();
-        if !arrived.is_empty() && arrived.len() + 1 >= due().count() {
+        let Some(clock) = scene.slowest() else {
+            return Decision::Wait;
+        };
+        let arrived: Vec<_> = scene.waiting_at(clock).collect();
+        if !arrived.is_empty() && arrived.len() + 1 >= scene.due(clock) {
             Decision::Merge(arrived)
         } else {
             Decision::Wait
@@ -76,13 +77,15 @@ pub(super) struct CountsSkips(pub(super) Sync);
 
 impl Consistency for CountsSkips {
     fn decide(&self, scene: &Scene<'_>) -> Decision {
-        let counted = |standing: &Standing| Standing {
-            gradient: standing.arrived,
-            ..*standing
+        let decision = self.0.decide(scene);
+        let Some(clock) = scene.present().filter(|_| decision == Decision::Wait) else {
+            return decision;
         };
-        let standing: Vec<_> = scene.standing.iter().map(counted).collect();
-        let standing = &standing;
-        self.0.decide(&Scene { standing, ..*scene })
+        let needed = scene.begun(clock).saturating_sub(self.0.backup_groups);
+        match scene.came(clock) >= needed.max(1) {
+            true => Decision::Merge(scene.waiting_at(clock).collect()),
+            false => Decision::Wait,
+        }
     }
 
     fn averages(&self) -> bool {
