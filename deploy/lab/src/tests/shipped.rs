@@ -80,7 +80,7 @@ fn panels_are_the_profiles_that_they_are_called_by() {
     for (name, profiles) in [
         ("hybrid-vs-sync", all),
         ("climate-hybrid-vs-sync", all),
-        ("hep-hybrid-vs-sync", all),
+        ("hep-hybrid-vs-sync", few),
         ("deepcam-hybrid-vs-sync", all),
         ("staleness", all),
         ("climate-staleness", all),
@@ -106,7 +106,8 @@ fn hybrid_vs_sync_has_each_number_of_groups_and_five_seeds() {
         let seeds: BTreeSet<u64> = plan.seeds.iter().copied().collect();
         assert_eq!((seeds.len(), plan.seeds.len()), (5, 5));
         let own = settings(&matrix);
-        assert_eq!(own.len(), 6 * 3);
+        let profiles: BTreeSet<&str> = own.iter().map(|(_, panel, _)| *panel).collect();
+        assert_eq!(own.len(), 6 * profiles.len());
         let (sync, without) = (ConsistencySpec::Sync, ConsistencySpec::Async);
         for (label, groups, consistency, backups) in [
             ("sync, 1 group", vec![8], sync, 0),
@@ -124,7 +125,7 @@ fn hybrid_vs_sync_has_each_number_of_groups_and_five_seeds() {
                 assert_eq!(config.policies.backup_groups, backups, "{label}");
                 count += 1;
             }
-            assert_eq!(count, 3, "{label}");
+            assert_eq!(count, profiles.len(), "{label}");
         }
     }
 }
@@ -134,7 +135,7 @@ fn hybrid_vs_sync_gives_every_setting_the_same_trials() {
     for (name, other, samples_third, points_each) in [
         ("hybrid-vs-sync", "optimizer.momentum", 13_333, 12),
         ("climate-hybrid-vs-sync", "optimizer.beta1", 2_293, 12),
-        ("hep-hybrid-vs-sync", "optimizer.beta1", 2_133, 8),
+        ("hep-hybrid-vs-sync", "optimizer.beta1", 1_280, 6),
         ("deepcam-hybrid-vs-sync", "optimizer.beta1", 800, 8),
     ] {
         let (plan, mut matrix) = read(name, false);
