@@ -268,7 +268,7 @@ experiments-hep experiments-deepcam: experiments-%:
 	$(call experiment-each,$(filter deploy/experiments/$*-%,$(OF_TASKS)),$(QUICK))
 
 # Five runs of DeepCAM and ten of CosmoFlow, as the rules of MLPerf HPC ask for.
-TIME_TO_TARGET = python3 deploy/experiments/time_to_target.py
+TIME_TO_TARGET = python3 deploy/mlperf/time_to_target.py
 time-to-target-cosmoflow: data-cosmology
 	$(build-to-experiment)
 	$(TIME_TO_TARGET) deploy/configs/cosmoflow.toml --at-most 0.28 --every-samples 1636 --seeds $(or $(SEEDS),1 2 3 4 5 6 7 8 9 10)
@@ -320,7 +320,7 @@ python-types: $(MYPY)
 	  --cache-dir target/mypy worker/python/tradewind examples/pytorch/*.py
 	$(VENV)/bin/python -m mypy --strict --ignore-missing-imports --cache-dir target/mypy deploy/data/hep/*.py
 	$(VENV)/bin/python -m mypy --strict --ignore-missing-imports --cache-dir target/mypy deploy/data/climate/*.py
-	$(VENV)/bin/python -m mypy --strict --cache-dir target/mypy deploy/experiments/*.py
+	$(VENV)/bin/python -m mypy --strict --cache-dir target/mypy deploy/mlperf/*.py
 
 # After make lint the API documentation is fresh already.
 SITE := target/docs-site

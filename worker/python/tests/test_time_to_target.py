@@ -1,4 +1,4 @@
-"""deploy/experiments/time_to_target.py, beside a program that leaves what a run leaves."""
+"""deploy/mlperf/time_to_target.py, beside a program that leaves what a run leaves."""
 
 import csv
 import json
@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-SCRIPT = Path(__file__).parents[3] / "deploy/experiments/time_to_target.py"
+SCRIPT = Path(__file__).parents[3] / "deploy/mlperf/time_to_target.py"
 
 # In the place of `tradewind run CONFIG --out RUN --set …`: its measure falls to 1 / seed in three evaluations, one a
 # second, after a first step half a second from the start. With seed 4 it stays at 1.

@@ -84,7 +84,6 @@ fn panels_are_the_profiles_that_they_are_called_by() {
         ("deepcam-hybrid-vs-sync", all),
         ("staleness", all),
         ("climate-staleness", all),
-        ("hep-staleness", few),
         ("deepcam-staleness", few),
         ("local-steps", few),
     ] {
