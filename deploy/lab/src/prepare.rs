@@ -303,7 +303,8 @@ mod tests {
 
     #[test]
     fn a_check_says_how_many_training_samples_there_are() {
-        let log = "INFO opened\n{\"parameters\":7,\"training_samples\":16000,\"devices\":[\"cpu\"]}\n";
+        let log =
+            "INFO opened\n{\"parameters\":7,\"training_samples\":16000,\"devices\":[\"cpu\"]}\n";
         assert_eq!(training_samples(log), Some(16_000));
         assert_eq!(training_samples("INFO opened\n"), None);
     }

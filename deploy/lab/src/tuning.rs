@@ -174,7 +174,11 @@ fn never_warm(plan: &ExperimentPlan, trial: &Cell) -> Option<String> {
 }
 
 /// The same of one whose warm-up is counted in epochs, once it is known how many samples one has.
-pub(super) fn never_warm_in(plan: &ExperimentPlan, trial: &Cell, epoch_samples: u64) -> Option<String> {
+pub(super) fn never_warm_in(
+    plan: &ExperimentPlan,
+    trial: &Cell,
+    epoch_samples: u64,
+) -> Option<String> {
     let optimizer = &trial.config.optimizer;
     let epochs = optimizer.warmup_epochs;
     let schedule = optimizer.schedule_of(epoch_samples);
