@@ -29,7 +29,7 @@ pub(super) const WARMUP_EPOCHS: &str = "schedule.warmup_epochs";
 
 impl Optimizer {
     /// The learning rate where an epoch has so many samples.
-    pub(super) fn schedule_of(&self, epoch_samples: u64) -> Schedule {
+    pub fn schedule_of(&self, epoch_samples: u64) -> Schedule {
         let mut schedule = self.schedule.clone();
         if self.warmup_epochs > 0.0 {
             schedule.warmup = (self.warmup_epochs * epoch_samples as f64).round() as u64;

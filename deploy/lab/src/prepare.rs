@@ -15,6 +15,7 @@ use super::machine::{self, Machine, Need};
 use super::matrix::{Cell, Matrix};
 use super::reading::Reading;
 use super::runner::Runner;
+use super::tuning::never_warm_in;
 use tradewind_launch::LOOK;
 use tradewind_launch::run::{Interruption, secret};
 use tradewind_launch::{Process, Programs, Role, environment};
@@ -86,31 +87,39 @@ impl Needs {
     }
 }
 
-/// Looks at everything. `None` after an interruption.
+/// Looks at everything: trials, and cells that are to come. `None` after an interruption.
 ///
 /// # Errors
 /// [`Refused`], or something that keeps this machine from looking.
 pub(super) async fn prepare(
     plan: &ExperimentPlan,
     matrix: &Matrix,
-    todo: &[&Cell],
+    (trials, cells): (&[Cell], &[&Cell]),
     runner: &Runner,
     interruption: &mut Interruption,
 ) -> anyhow::Result<Option<Needs>> {
+    let todo: Vec<&Cell> = trials.iter().chain(cells.iter().copied()).collect();
     let mut kinds: BTreeMap<(String, Vec<u32>), &Cell> = BTreeMap::new();
-    for cell in todo {
+    for cell in &todo {
         let shape = (kind(&cell.config), cell.config.cluster.groups.clone());
         kinds.entry(shape).or_insert(cell);
     }
-    let mut refusals = Vec::new();
-    for cell in kinds.values() {
+    let (mut refusals, mut epochs) = (Vec::new(), BTreeMap::new());
+    for ((kind, _), cell) in &kinds {
         let Some(found) = check(cell, runner, interruption).await? else {
             return Ok(None);
         };
-        if let Err(why) = found {
-            let setting = &matrix.settings[cell.setting].label;
-            refusals.push(format!("{setting}: {why}"));
+        match found {
+            Ok(samples) => epochs.extend(samples.map(|samples| (kind.as_str(), samples))),
+            Err(why) => {
+                let setting = &matrix.settings[cell.setting].label;
+                refusals.push(format!("{setting}: {why}"));
+            }
         }
+    }
+    for trial in trials {
+        let samples = epochs.get(kind(&trial.config).as_str());
+        refusals.extend(samples.and_then(|samples| never_warm_in(plan, trial, *samples)));
     }
     refuse(refusals)?;
 
@@ -130,7 +139,7 @@ pub(super) async fn prepare(
         needs.by_kind.insert(kind, need);
     }
     let mut refusals = Vec::new();
-    for cell in todo {
+    for cell in &todo {
         // Of cells without a pace nothing is measured.
         if let Some(need) = needs.by_kind.get(&kind(&cell.config)) {
             let own = needs.machine.refusals(cell, *need).into_iter();
@@ -162,16 +171,17 @@ fn refuse(mut refusals: Vec<String>) -> anyhow::Result<()> {
     }
 }
 
-/// Has a worker open the data and build the model of a cell.
+/// Has a worker open the data and build the model of a cell: how many training samples there are, which nobody but the
+/// script knows of a script.
 async fn check(
     cell: &Cell,
     runner: &Runner,
     interruption: &mut Interruption,
-) -> anyhow::Result<Option<Result<(), String>>> {
+) -> anyhow::Result<Option<Result<Option<u64>, String>>> {
     let rank = Programs::of(&cell.config)?.rank;
     if cell.config.is_script() {
         // Nobody else can look at its data and its model.
-        return Ok(Some(Ok(())));
+        return Ok(Some(Ok(None)));
     }
     let config = runner.write_config(cell)?;
     let log = runner.log(&format!("{}-check", cell.id));
@@ -197,9 +207,16 @@ async fn check(
         }
     };
     Ok(Some(match end.success {
-        true => Ok(()),
+        true => Ok(training_samples(&std::fs::read_to_string(&log)?)),
         false => Err(end.to_string()),
     }))
+}
+
+/// What the log of a check that has passed says of them.
+fn training_samples(log: &str) -> Option<u64> {
+    let told = log.lines().rfind(|line| line.starts_with('{'))?;
+    let found: serde_json::Value = serde_json::from_str(told).ok()?;
+    found["training_samples"].as_u64()
 }
 
 /// Measures what a step of a cell's kind takes, with one rank alone and without pace.
@@ -282,6 +299,14 @@ mod tests {
         check("", scraped, 0.6, false);
         check("cells_at_once = 1\n", scraped, 0.5, false);
         check("", "", 0.5, false);
+    }
+
+    #[test]
+    fn a_check_says_how_many_training_samples_there_are() {
+        let log =
+            "INFO opened\n{\"parameters\":7,\"training_samples\":16000,\"devices\":[\"cpu\"]}\n";
+        assert_eq!(training_samples(log), Some(16_000));
+        assert_eq!(training_samples("INFO opened\n"), None);
     }
 
     #[test]

@@ -62,8 +62,8 @@ pub(super) async fn run(
             break missing;
         }
         if needs.is_none() && runner.on() == On::Machine {
-            let all: Vec<&Cell> = trials.iter().chain(cells.iter().copied()).collect();
-            needs = prepare::prepare(plan, matrix, &all, runner, &mut interruption).await?;
+            let all = (&*trials, &*cells);
+            needs = prepare::prepare(plan, matrix, all, runner, &mut interruption).await?;
         }
         if needs.is_none() && runner.on() == On::Machine {
             interrupted = true;

@@ -4,7 +4,7 @@
 //! What comes next follows from the trials' results alone, so an interrupted tuning goes on.
 
 use anyhow::bail;
-use tradewind_common::schedule::Unit;
+use tradewind_common::schedule::{Schedule, Unit};
 
 use super::cell;
 use super::file::{ExperimentPlan, Goal, Tuning};
@@ -169,11 +169,37 @@ fn never_warm(plan: &ExperimentPlan, trial: &Cell) -> Option<String> {
     let config = &trial.config;
     let local = config.local.as_ref().map(|local| &local.schedule);
     let schedule = local.unwrap_or(&config.optimizer.schedule);
-    let samples = config.train.samples;
+    let length = format!("schedule.warmup_samples = {}", schedule.warmup);
+    does_not_end(plan, trial, schedule, &length)
+}
+
+/// The same of one whose warm-up is counted in epochs, once it is known how many samples one has.
+pub(super) fn never_warm_in(
+    plan: &ExperimentPlan,
+    trial: &Cell,
+    epoch_samples: u64,
+) -> Option<String> {
+    let optimizer = &trial.config.optimizer;
+    let epochs = optimizer.warmup_epochs;
+    let schedule = optimizer.schedule_of(epoch_samples);
+    let length = format!(
+        "schedule.warmup_epochs = {epochs}, {} samples of this data,",
+        schedule.warmup
+    );
+    (epochs > 0.0).then(|| does_not_end(plan, trial, &schedule, &length))?
+}
+
+fn does_not_end(
+    plan: &ExperimentPlan,
+    trial: &Cell,
+    schedule: &Schedule,
+    length: &str,
+) -> Option<String> {
+    let samples = trial.config.train.samples;
     (schedule.unit == Unit::Samples && schedule.warmup >= samples).then(|| {
         format!(
-            "{}: schedule.warmup_samples = {} does not fit into a trial of {samples} samples (tuning.part of train.samples)",
-            plan.file, schedule.warmup
+            "{}: {length} does not fit into a trial of {samples} samples (tuning.part of train.samples)",
+            plan.file
         )
     })
 }

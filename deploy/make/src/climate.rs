@@ -4,6 +4,7 @@
 //! A simulation is half a year of an atmosphere that began at rest, and belongs to one split as a whole.
 
 use std::path::Path;
+use std::time::Duration;
 
 use tradewind_data::{DataError, Field, Kind, Memory, read_batch};
 use tradewind_report::picture::Picture;
@@ -23,6 +24,9 @@ pub const RECIPE: Recipe = Recipe {
 
 /// The interpreter that has the script's packages, if no other is named.
 const PYTHON: &str = ".deps/climate/bin/python";
+
+/// How long the script may be silent. The days that are thrown away take a minute.
+const PATIENCE: Duration = Duration::from_secs(1800);
 
 const SCRIPT: &str = include_str!("../../data/climate/weather.py");
 
@@ -150,6 +154,7 @@ fn make_of(maps: usize, order: &Order<'_>, progress: Progress<'_>) -> Result<Mad
         python: order.python.unwrap_or(Path::new(PYTHON)),
         text: SCRIPT,
         way_out: &way_out,
+        patience: PATIENCE,
     };
     let tools = script.versions()?;
     let folder = Folder {

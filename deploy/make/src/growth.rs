@@ -4,7 +4,7 @@
 const INTERVALS: usize = 512;
 
 /// The growth of matter's contrasts up to redshift `z`, 1 today: `D(a) ∝ H(a) ∫ da / (a H(a))³` from 0 to a (Heath
-/// 1977; Carroll, Press, Turner 1992, equation 29).
+/// 1977).
 pub(crate) fn first(omega_m: f64, z: f64) -> f64 {
     let hubble = |a: f64| (omega_m / a.powi(3) + 1.0 - omega_m).sqrt();
     let grown = |a: f64| {
@@ -16,8 +16,8 @@ pub(crate) fn first(omega_m: f64, z: f64) -> f64 {
     grown(1.0 / (1.0 + z)) / grown(1.0)
 }
 
-/// That of the second order, of which the sign is that of equation (7) of Scoccimarro 1998: `−3/7 D² Ωm(z)^(−1/143)`
-/// (Bouchet et al. 1995, equation 50).
+/// That of the second order, with the sign of Scoccimarro 1998, appendix B: `−3/7 D² Ωm(z)^(−1/143)` (Bouchet et al.
+/// 1995).
 pub(crate) fn second(omega_m: f64, z: f64) -> f64 {
     let matter = omega_m * (1.0 + z).powi(3);
     let omega_z = matter / (matter + 1.0 - omega_m);

@@ -4,6 +4,7 @@
 //! A simulation is some events of one kind with random numbers of its own.
 
 use std::path::Path;
+use std::time::Duration;
 
 use tradewind_data::{DataError, Field, Kind, Memory, read_batch};
 
@@ -22,6 +23,9 @@ pub const RECIPE: Recipe = Recipe {
 
 /// The interpreter that has the script's packages, if no other is named.
 const PYTHON: &str = ".deps/pythia/bin/python";
+
+/// How long the script may be silent. An event takes a tenth of a second.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 const SCRIPT: &str = include_str!("../../data/hep/events.py");
 
@@ -155,6 +159,7 @@ fn make(order: &Order<'_>, progress: Progress<'_>) -> Result<Made, DataError> {
         python: order.python.unwrap_or(Path::new(PYTHON)),
         text: SCRIPT,
         way_out: &way_out,
+        patience: PATIENCE,
     };
     let tools = script.versions()?;
     let folder = Folder {

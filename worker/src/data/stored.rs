@@ -17,7 +17,7 @@ use crate::c10d::without_stack;
 use crate::stream::BatchMemory;
 
 /// Bytes of samples that [`Stored::each`] reads at once; one sample may be larger.
-const EACH_BYTES: usize = 4 << 20;
+const EACH_BYTES: usize = 1 << 20;
 
 /// Three sources of the same fields, one for each split.
 pub struct Stored {

@@ -27,6 +27,12 @@ fn both(name: &str) -> [String; 2] {
     [name.to_owned(), format!("climate-{name}")]
 }
 
+/// And on collisions and on maps of the weather.
+fn all_four(name: &str) -> Vec<String> {
+    let of_tasks = ["hep", "deepcam"].map(|task| format!("{task}-{name}"));
+    both(name).into_iter().chain(of_tasks).collect()
+}
+
 /// Each setting as its label, its panel and the first of its cells, which differ in their seeds only.
 fn settings(matrix: &Matrix) -> Vec<(&str, &str, &Cell)> {
     let settings = matrix.settings.iter().enumerate();
@@ -64,18 +70,22 @@ fn all_cells_of_an_experiment_train_alike_and_are_looked_at_alike() {
         }
         seen += 1;
     }
-    assert_eq!(seen, 2 * 4 + 1);
+    assert_eq!(seen, 2 * 4 + 2 * 2 + 1);
 }
 
 #[test]
 fn panels_are_the_profiles_that_they_are_called_by() {
     let all = &["none", "pauses", "one-slow"][..];
+    let few = &["none", "one-slow"][..];
     for (name, profiles) in [
         ("hybrid-vs-sync", all),
         ("climate-hybrid-vs-sync", all),
+        ("hep-hybrid-vs-sync", few),
+        ("deepcam-hybrid-vs-sync", all),
         ("staleness", all),
         ("climate-staleness", all),
-        ("local-steps", &["none", "one-slow"]),
+        ("deepcam-staleness", few),
+        ("local-steps", few),
     ] {
         let (_, matrix) = read(name, false);
         let own = settings(&matrix);
@@ -90,12 +100,13 @@ fn panels_are_the_profiles_that_they_are_called_by() {
 
 #[test]
 fn hybrid_vs_sync_has_each_number_of_groups_and_five_seeds() {
-    for name in both("hybrid-vs-sync") {
+    for name in all_four("hybrid-vs-sync") {
         let (plan, matrix) = read(&name, false);
         let seeds: BTreeSet<u64> = plan.seeds.iter().copied().collect();
         assert_eq!((seeds.len(), plan.seeds.len()), (5, 5));
         let own = settings(&matrix);
-        assert_eq!(own.len(), 6 * 3);
+        let profiles: BTreeSet<&str> = own.iter().map(|(_, panel, _)| *panel).collect();
+        assert_eq!(own.len(), 6 * profiles.len());
         let (sync, without) = (ConsistencySpec::Sync, ConsistencySpec::Async);
         for (label, groups, consistency, backups) in [
             ("sync, 1 group", vec![8], sync, 0),
@@ -113,16 +124,18 @@ fn hybrid_vs_sync_has_each_number_of_groups_and_five_seeds() {
                 assert_eq!(config.policies.backup_groups, backups, "{label}");
                 count += 1;
             }
-            assert_eq!(count, 3, "{label}");
+            assert_eq!(count, profiles.len(), "{label}");
         }
     }
 }
 
 #[test]
 fn hybrid_vs_sync_gives_every_setting_the_same_trials() {
-    for (name, other, samples_third) in [
-        ("hybrid-vs-sync", "optimizer.momentum", 13_333),
-        ("climate-hybrid-vs-sync", "optimizer.beta1", 2_293),
+    for (name, other, samples_third, points_each) in [
+        ("hybrid-vs-sync", "optimizer.momentum", 13_333, 12),
+        ("climate-hybrid-vs-sync", "optimizer.beta1", 2_293, 12),
+        ("hep-hybrid-vs-sync", "optimizer.beta1", 1_280, 6),
+        ("deepcam-hybrid-vs-sync", "optimizer.beta1", 800, 8),
     ] {
         let (plan, mut matrix) = read(name, false);
         let tuning = plan.tuning.clone().unwrap();
@@ -131,7 +144,7 @@ fn hybrid_vs_sync_gives_every_setting_the_same_trials() {
         let mut searches = Searches::new(&plan, &matrix).unwrap();
         let trials = searches.next(&plan, &mut matrix, |_| None).unwrap();
         let settings = matrix.settings.len();
-        assert_eq!(trials.len(), 12 * settings);
+        assert_eq!(trials.len(), points_each * settings);
         for setting in 0..settings {
             let own = trials.iter().filter(|trial| trial.setting == setting);
             let own = own.map(|trial| {
@@ -140,14 +153,14 @@ fn hybrid_vs_sync_gives_every_setting_the_same_trials() {
                 ["optimizer.learning_rate", other].map(|key| text_of(trial, key))
             });
             let points: BTreeSet<_> = own.collect();
-            assert_eq!(points.len(), 12, "{points:?}");
+            assert_eq!(points.len(), points_each, "{name}: {points:?}");
         }
     }
 }
 
 #[test]
 fn staleness_has_each_bound_between_sync_and_none() {
-    for name in both("staleness") {
+    for name in all_four("staleness") {
         let (_, matrix) = read(&name, false);
         let bound = |staleness_bound| ConsistencySpec::Bounded { staleness_bound };
         let wanted = [
@@ -159,7 +172,8 @@ fn staleness_has_each_bound_between_sync_and_none() {
             ("no bound", ConsistencySpec::Async),
         ];
         let own = settings(&matrix);
-        for profile in ["none", "pauses", "one-slow"] {
+        let profiles: BTreeSet<&str> = own.iter().map(|(_, panel, _)| *panel).collect();
+        for profile in profiles {
             let own = own.iter().filter(|(_, panel, _)| *panel == profile);
             let found = own.map(|(label, _, cell)| (*label, cell.config.train.consistency));
             let found: Vec<(&str, ConsistencySpec)> = found.collect();

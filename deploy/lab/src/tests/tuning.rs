@@ -4,7 +4,7 @@ use super::{HEAD, keys, matrix};
 use crate::grid::{self, Grid, Knob, Next, Score};
 use crate::known::Known;
 use crate::results::trials;
-use crate::tuning::Searches;
+use crate::tuning::{Searches, never_warm_in};
 
 /// Two settings, and a grid of three rates and two momenta.
 const TUNED: &str = "seeds = [1, 2]\n[axes]\ntrain.consistency = [\"sync\", \"async\"]\n\
@@ -317,6 +317,20 @@ fn what_is_wrong_with_a_tuning_is_told_with_its_line() {
         "",
         "[tuning] needs a [target]",
     );
+}
+
+#[test]
+fn a_warm_up_in_epochs_fits_into_a_trial() {
+    let folder = tempfile::tempdir().unwrap();
+    let warm = "[set]\nschedule.warmup_epochs = 0.5\n[tuning]";
+    let text = format!("{HEAD}{TUNED}").replace("[tuning]", warm);
+    let (plan, mut matrix) = matrix(folder.path(), &text, false).unwrap();
+    let mut searches = Searches::new(&plan, &matrix).unwrap();
+    let trials = searches.next(&plan, &mut matrix, |_| None).unwrap();
+    assert_eq!(never_warm_in(&plan, &trials[0], 50), None);
+    let told = never_warm_in(&plan, &trials[0], 52).unwrap();
+    let wanted = "e.toml: schedule.warmup_epochs = 0.5, 26 samples of this data, does not fit into a trial of 26 samples";
+    assert!(told.starts_with(wanted), "{told}");
 }
 
 #[test]
