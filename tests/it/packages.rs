@@ -253,33 +253,3 @@ fn the_example_outside_the_workspace_has_its_versions() {
         );
     }
 }
-
-/// What cargo compiles, each package with its version and features.
-fn compiled(of: &[&str]) -> BTreeSet<String> {
-    let mut arguments = vec!["tree", "--locked", "--edges=normal,build,dev"];
-    arguments.extend(["--prefix=none", "--format={p} with {f}"]);
-    arguments.extend(of);
-    let tree = cargo(&arguments);
-    // A package that was there before comes again with a mark.
-    let lines = tree.lines().map(|line| line.trim_end_matches(" (*)").trim());
-    lines.map(str::to_owned).collect()
-}
-
-/// As with versions: what has other features is built once more.
-#[test]
-fn the_example_outside_the_workspace_has_its_features() {
-    let folder = "examples/own-model-rust";
-    let ours = compiled(&["--workspace"]);
-    let its = compiled(&["--manifest-path", &format!("{folder}/Cargo.toml")]);
-    let alone = its.difference(&ours);
-    // Its host's build scripts are listed apart where the workspace lists them once.
-    let alone: Vec<_> = alone
-        .filter(|package| !package.starts_with("own-model-rust "))
-        .collect();
-    assert!(its.len() > 100, "{its:?}");
-    assert!(
-        alone.is_empty(),
-        "{folder} has packages with features that the workspace does not ask for: {alone:?}; add the package of the workspace \
-         that asks for them to its dev-dependencies"
-    );
-}
