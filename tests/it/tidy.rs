@@ -174,9 +174,13 @@ fn nothing_is_printed_past_the_log() {
 fn numbers_are_checked() {
     let counted = std::panic::catch_unwind(|| std::hint::black_box(u8::MAX) + 1);
     assert!(counted.is_err(), "overflow-checks are off in this profile");
-    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
-    for profile in ["[profile.dev]", "[profile.release]"] {
-        let section = manifest.split(profile).nth(1).expect("a profile");
+    let profiles = [
+        (".cargo/config.toml", "[profile.dev]"),
+        ("Cargo.toml", "[profile.release]"),
+    ];
+    for (file, profile) in profiles {
+        let file = fs::read_to_string(root().join(file)).unwrap();
+        let section = file.split(profile).nth(1).expect("a profile");
         let section = section.split("\n[").next().expect("its keys");
         assert!(section.contains("overflow-checks = true"), "{profile}");
     }

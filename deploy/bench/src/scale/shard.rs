@@ -77,7 +77,7 @@ fn run(groups: u32, blocks: usize, consistency: ConsistencySpec, policies: &Poli
     };
     RunSpec {
         consistency,
-        policies: policies.clone(),
+        policies: *policies,
         ..model.spec()
     }
 }
