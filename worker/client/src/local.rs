@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn diloco_pushes_how_far_the_steps_went_and_goes_on_with_what_comes() {
         let mut values = [1.0, 2.0, 7.0];
-        let mut kept = kept(false, &[0..2], &values);
+        let mut kept = kept(false, &[0..1, 1..2], &values);
         values = [0.5, 3.0, 9.0];
         let mut gradient = [0.0, 0.0, 9.0];
         assert!(kept.push(&mut values, &mut gradient));

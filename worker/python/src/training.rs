@@ -4,6 +4,7 @@ mod local;
 mod losses;
 
 use std::collections::VecDeque;
+use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -281,7 +282,7 @@ impl Trainer {
         tracing::info!(%start, "ready");
         let parts = match self.sharded {
             true => layout.runs(&slice),
-            false => vec![0..layout.elements()],
+            false => iter::once(0..layout.elements()).collect(),
         };
         self.local = LocalSteps::new(&self.config, layout, &parts, replica.values);
         let entered = Entered {

@@ -168,7 +168,7 @@ fn with_backup_groups_nobody_of_the_clock_is_sent_away() {
         ..Policies::default()
     };
     for seed in 0..10 {
-        let mut shard = shard(Sync, policies.clone(), 0);
+        let mut shard = shard(Sync, policies, 0);
         let order = shuffled(seed);
         let (first, late) = order.split_at(GROUPS as usize - 2);
         assert_eq!(exchange(&mut shard, 0, first, 0).0, 0);
@@ -188,7 +188,7 @@ fn a_window_gathers_whoever_may_come() {
         }),
         ..Policies::default()
     };
-    let mut crowded = shard(Async, policies.clone(), 0);
+    let mut crowded = shard(Async, policies, 0);
     assert_eq!(exchange(&mut crowded, 0, &shuffled(4), 0).0, 0);
     assert_eq!(weight(&crowded).version(), 1);
 }
