@@ -106,7 +106,6 @@ class Rank:
         self._left_out = 0
         self._keeper = Keeper(self)
         self._evaluations = Evaluations(self)
-        self._names: Names | None = None
         hook = sys.excepthook
 
         def note(kind: type[BaseException], *error: Any) -> None:
