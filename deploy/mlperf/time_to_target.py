@@ -57,7 +57,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 def begun(row: dict[str, Any]) -> float:
     """When the step of a row of metrics.jsonl began."""
     parts = ["data", "compute", "reduce", "exchange", "wait"]
-    return float(row["wall"]) - sum(row[f"{part}_seconds"] for part in parts)
+    return float(row["wall"]) - sum(float(row[f"{part}_seconds"]) for part in parts)
 
 
 def measure(asked: argparse.Namespace, seed: int) -> dict[str, Any]:

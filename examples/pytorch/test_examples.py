@@ -106,8 +106,8 @@ class Examples(unittest.TestCase):
         keys = {**SMALL, "train.samples": 9600, "pace.step_seconds": 0.1}
         words = [f"--set={key}={value}" for key, value in keys.items()]
         script = [sys.executable, FOLDER / "islands_gpt.py"]
-        call = [str(word) for word in (COMMAND, "run", FOLDER / "islands_gpt.toml", "--out", run, *words, "--", *script)]
-        process = subprocess.Popen(call, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        call = [COMMAND, "run", FOLDER / "islands_gpt.toml", "--out", run, *words, "--", *script]
+        process = subprocess.Popen([str(word) for word in call], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.addCleanup(process.kill)
 
         def steps(group: int) -> list[dict[str, Any]]:
