@@ -107,7 +107,9 @@ class Examples(unittest.TestCase):
         words = [f"--set={key}={value}" for key, value in keys.items()]
         script = [sys.executable, FOLDER / "islands_gpt.py"]
         call = [COMMAND, "run", FOLDER / "islands_gpt.toml", "--out", run, *words, "--", *script]
-        process = subprocess.Popen([str(word) for word in call], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        process = subprocess.Popen(
+            [str(word) for word in call], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         self.addCleanup(process.kill)
 
         def steps(group: int) -> list[dict[str, Any]]:
