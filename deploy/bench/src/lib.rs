@@ -1,6 +1,6 @@
 //! `tradewind bench`: what this machine moves. `exchange` measures exchanges between clients and
 //! servers beside bare TCP that does the same work; `isolation` what one run feels of another on the
-//! same servers; `apply` measures the optimizers beside memory;
+//! same servers; `apply` measures the optimizers beside memory; `scale` what grows with the number of groups;
 //! `data` measures how training keeps up with samples that are read, and `predict` measures nothing and tells what
 //! to expect. The processes that a measurement starts are
 //! `tradewind-server` and [`Helper`]s of the program `tradewind-bench`.
@@ -18,6 +18,7 @@ mod model;
 mod orders;
 mod predict;
 mod report;
+mod scale;
 mod size;
 mod steady;
 mod steps;
@@ -49,6 +50,8 @@ pub enum Verb {
     Data(data::Arguments),
     /// What exchanges of a run would move and take, by the cost model; measures nothing.
     Predict(predict::Arguments),
+    /// Operations of a core in runs of more and more groups: what they cost, and what they count.
+    Scale(scale::Arguments),
     /// Compare results of `bench exchange --json` with links of a given rate.
     #[command(hide = true)]
     Links(links::Arguments),
@@ -97,6 +100,7 @@ pub fn measure(verb: &Verb) -> ExitCode {
         Verb::Apply(arguments) => apply::run(arguments),
         Verb::Data(arguments) => data::run(arguments),
         Verb::Predict(arguments) => predict::run(arguments),
+        Verb::Scale(arguments) => scale::run(arguments),
         Verb::Links(arguments) => links::run(arguments).map_err(Stop::Failed),
     })
 }

@@ -1,0 +1,150 @@
+//! `tradewind bench scale`: what an operation of a core costs in runs of more and more groups. A core is
+//! asked directly, without a network and without other processes, so that what grows is its own.
+//!
+//! Beside times it counts: bytes written down, messages, groups that are looked at. Counts do not depend on
+//! the machine, so that tests hold them to their bounds.
+
+mod coordinator;
+mod table;
+
+use clap::builder::PossibleValuesParser;
+
+use self::table::{ScaleReport, Scaled};
+use super::Stop;
+use super::steady::{RUNS_MAX, Series};
+use tradewind_common::spec::GROUPS_MAX;
+use tradewind_process::log::say;
+
+/// Takes one sample of every figure, in a run of so many groups.
+type Measure = fn(groups: u32) -> Vec<Figure>;
+
+/// The cores that can be measured, by name.
+const SUBJECTS: [(&str, Measure); 1] = [("coordinator", coordinator::measure)];
+
+/// What one operation costs.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Figure {
+    /// The operation, and what of it is meant: `join`, `join: written`.
+    pub(super) what: &'static str,
+    pub(super) unit: Unit,
+    pub(super) value: f64,
+}
+
+/// In what a figure is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    /// Of time.
+    Microseconds,
+    Bytes,
+    /// Messages, or entries that are looked at.
+    Count,
+}
+
+impl Unit {
+    /// As the table has it.
+    fn text(self) -> &'static str {
+        match self {
+            Self::Microseconds => "µs",
+            Self::Bytes => "B",
+            Self::Count => "",
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Which core.
+    #[arg(
+        long, value_name = "NAME", default_value = SUBJECTS[0].0,
+        value_parser = PossibleValuesParser::new(SUBJECTS.map(|(name, _)| name)),
+    )]
+    of: String,
+    /// Numbers of groups, one after the other.
+    #[arg(
+        long,
+        value_name = "N,…",
+        value_delimiter = ',',
+        default_value = "10,100,1000,10000"
+    )]
+    groups: Vec<u32>,
+    /// Samples of each; their median counts.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    runs: usize,
+    /// One JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<(), Stop> {
+    check(arguments).map_err(Stop::Input)?;
+    let subject = SUBJECTS.iter().find(|(name, _)| *name == arguments.of);
+    let (name, measure) = subject.expect("one of the possible values");
+    let bar = super::progress(arguments.runs * arguments.groups.len());
+    let mut scaled = Vec::new();
+    for groups in &arguments.groups {
+        let mut samples = Vec::<(Figure, Series)>::new();
+        for _ in 0..arguments.runs {
+            bar.set_message(format!("{groups} groups"));
+            for (number, figure) in measure(*groups).into_iter().enumerate() {
+                if number == samples.len() {
+                    samples.push((figure.clone(), Series::default()));
+                }
+                samples[number].1.push(figure.value);
+            }
+            bar.inc(1);
+        }
+        let median = |(figure, series): (Figure, Series)| Figure {
+            value: series.median().expect("one sample at least"),
+            ..figure
+        };
+        scaled.push(Scaled {
+            groups: *groups,
+            figures: samples.into_iter().map(median).collect(),
+        });
+    }
+    bar.finish_and_clear();
+    let report = ScaleReport::new(name, scaled);
+    say(match arguments.json {
+        true => report.json(),
+        false => report.table(),
+    });
+    Ok(())
+}
+
+/// What cannot be measured, and the way out.
+fn check(arguments: &Arguments) -> Result<(), String> {
+    if arguments.groups.is_empty() {
+        return Err("--groups names no number; give one or more, such as 10,10000".into());
+    }
+    let within = |groups: &&u32| !(1..=GROUPS_MAX as u32).contains(*groups);
+    if let Some(groups) = arguments.groups.iter().find(within) {
+        return Err(format!("--groups has {groups}, not 1 to {GROUPS_MAX}"));
+    }
+    if !(1..=RUNS_MAX).contains(&arguments.runs) {
+        return Err(format!("--runs is {}, not 1 to {RUNS_MAX}", arguments.runs));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_measured_is_named() {
+        let check = |groups: &[u32], runs, wanted: &str| {
+            let arguments = Arguments {
+                of: SUBJECTS[0].0.into(),
+                groups: groups.to_vec(),
+                runs,
+                json: false,
+            };
+            let error = super::check(&arguments).unwrap_err();
+            assert!(error.contains(wanted), "{error}");
+        };
+        check(&[], 1, "--groups names no number");
+        check(&[10, 0], 1, "--groups has 0, not 1 to 65536");
+        check(&[65_537], 1, "--groups has 65537");
+        check(&[10], 0, "--runs is 0");
+    }
+}
