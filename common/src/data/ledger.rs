@@ -5,6 +5,12 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+mod change;
+mod held;
+
+use self::change::Unwritten;
+pub use self::change::LedgerChange;
+use self::held::Held;
 use super::{Chunk, Chunking, DataPosition};
 use crate::ids::{GroupId, Incarnation};
 
@@ -51,7 +57,7 @@ pub struct Ledger {
     /// Of each set: the place in the order of its chunks of the first that was never leased.
     #[serde(with = "one_or_more")]
     next: Vec<u64>,
-    held: BTreeMap<u64, (GroupId, Incarnation)>,
+    held: Held,
     /// Of what is held: when it was leased, counted in leases.
     #[serde(default)]
     leased: BTreeMap<u64, u64>,
@@ -68,6 +74,8 @@ pub struct Ledger {
     /// Of sets: the group that has leased of it last.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     takers: BTreeMap<u32, GroupId>,
+    #[serde(skip)]
+    unwritten: Unwritten,
 }
 
 /// A list that is written as its only element: as before there were sets.
@@ -107,7 +115,7 @@ impl Ledger {
         Self {
             chunking,
             next: vec![0; chunking.sets as usize],
-            held: BTreeMap::new(),
+            held: Held::default(),
             leased: BTreeMap::new(),
             leases: 0,
             returned: BTreeSet::new(),
@@ -115,6 +123,7 @@ impl Ledger {
             unused: 0,
             forgotten: Vec::new(),
             takers: BTreeMap::new(),
+            unwritten: Unwritten::default(),
         }
     }
 
@@ -185,7 +194,7 @@ impl Ledger {
     pub fn all_returned(&self) -> Self {
         let mut ledger = self.clone();
         let held = std::mem::take(&mut ledger.held);
-        ledger.returned.extend(held.into_keys());
+        ledger.returned.extend(held.into_chunks());
         ledger.settle();
         ledger
     }
@@ -200,6 +209,7 @@ impl Ledger {
     /// [`settle`](Self::settle), and neither is what had come back; meanwhile groups say which of them they hold
     /// or have finished.
     pub fn take_over(&mut self) {
+        self.touch(self.returned.iter().copied().collect());
         self.doubted.append(&mut self.returned);
         let former = std::mem::take(&mut self.forgotten);
         let sets = 0..self.chunking.sets;
@@ -239,7 +249,10 @@ impl Ledger {
     pub fn believe(&mut self, owner: (GroupId, Incarnation), holds: &[u64]) {
         for number in holds {
             if self.was_leased(*number) {
-                self.held.entry(*number).or_insert(owner);
+                if self.held.owner(*number).is_none() {
+                    self.held.insert(*number, owner);
+                }
+                self.touch(vec![*number]);
             }
         }
     }
@@ -252,15 +265,26 @@ impl Ledger {
         match forgotten.filter(|of| chunk && of.chunks.contains(&place)) {
             Some(forgotten) => {
                 forgotten.claimed = forgotten.claimed.max(Some(place));
+                self.touch(Vec::new());
                 true
             }
-            None => self.doubted.remove(&number),
+            None => {
+                self.touch(vec![number]);
+                self.doubted.remove(&number)
+            }
         }
+    }
+
+    /// Something about these chunks is to be written down.
+    fn touch(&mut self, chunks: Vec<u64>) {
+        self.unwritten.any = true;
+        self.unwritten.chunks.extend(chunks);
     }
 
     /// Every group has had its say: of the chunks of a set that may have been forgotten, those before the
     /// last one that somebody holds were leased and are finished; the others never were.
     pub fn settle(&mut self) {
+        self.touch(self.doubted.iter().copied().collect());
         self.returned.append(&mut self.doubted);
         for (set, forgotten) in (0..).zip(std::mem::take(&mut self.forgotten)) {
             let first = forgotten.claimed.map_or(forgotten.chunks.start, |n| n + 1);
@@ -272,7 +296,8 @@ impl Ledger {
                 let never: Vec<_> = never
                     .map(|place| self.chunking.number(set, place))
                     .collect();
-                self.returned.extend(never);
+                self.returned.extend(&never);
+                self.touch(never);
             }
         }
     }
@@ -285,7 +310,7 @@ impl Ledger {
         holds: &[u64],
     ) -> Result<(), LeaseRefused> {
         let lacks =
-            |chunk: &&u64| self.held.get(*chunk) != Some(&owner) || finished.contains(chunk);
+            |chunk: &&u64| self.held.owner(**chunk) != Some(owner) || finished.contains(chunk);
         let group = owner.0;
         match holds.iter().find(lacks) {
             Some(&chunk) => Err(LeaseRefused::NotHeld { group, chunk }),
@@ -303,13 +328,14 @@ impl Ledger {
         group_batch: impl Fn(u64) -> u64,
     ) {
         for number in finished {
-            if self.held.get(number) == Some(&owner) {
-                self.held.remove(number);
+            if self.held.owner(*number) == Some(owner) {
+                self.held.remove(*number);
                 self.leased.remove(number);
+                self.touch(vec![*number]);
                 let chunk = self.chunking.chunk(*number);
                 let batch = group_batch(self.chunking.begins(&chunk));
                 self.unused += (chunk.positions.end - chunk.positions.start) % batch;
-            } else if !self.held.contains_key(number) {
+            } else if self.held.owner(*number).is_none() {
                 self.was_leased(*number);
             }
         }
@@ -326,12 +352,7 @@ impl Ledger {
     ) -> Result<Chunk, LeaseRefused> {
         self.check(owner, &[], holds)?;
         let group = owner.0;
-        let mine: Vec<u64> = self
-            .held
-            .iter()
-            .filter(|(_, holder)| **holder == owner)
-            .map(|(c, _)| *c)
-            .collect();
+        let mine: Vec<u64> = self.held.of(owner).collect();
         let unseen = mine.iter().filter(|chunk| !holds.contains(chunk));
         if let Some(lost) = unseen.min_by_key(|chunk| self.leased.get(chunk)) {
             return Ok(self.chunking.chunk(*lost));
@@ -343,6 +364,7 @@ impl Ledger {
         self.held.insert(number, owner);
         self.leases += 1;
         self.leased.insert(number, self.leases);
+        self.touch(vec![number]);
         Ok(self.chunking.chunk(number))
     }
 
@@ -358,6 +380,12 @@ impl Ledger {
             .first()
             .map(|number| self.chunking.chunk(*number).epoch);
         let epoch = epochs.chain(back).min().expect("there is a set");
+        if self.chunking.sets == 1 {
+            // What has come back is in the order of epochs.
+            let first = self.returned.first().copied();
+            let back = first.filter(|number| self.chunking.chunk(*number).epoch == epoch);
+            return self.take_of(0, back);
+        }
         let mut left: Vec<u64> = (0..self.chunking.sets)
             .map(|set| {
                 let next = self.next[set as usize];
@@ -386,16 +414,19 @@ impl Ledger {
                 .rev()
                 .max_by_key(|set| left[*set as usize])
         };
-        let only = (self.chunking.sets == 1).then_some(0);
-        let set = only.or_else(mine).or_else(taken);
-        let set = set.or_else(most).expect("there is a set");
-        if self.chunking.sets > 1 {
-            self.takers.insert(set, group);
-        }
-        match back.get(&set) {
+        let set = mine().or_else(taken).or_else(most);
+        let set = set.expect("there is a set");
+        self.takers.insert(set, group);
+        self.unwritten.sets.insert(set);
+        self.take_of(set, back.get(&set).copied())
+    }
+
+    /// Takes the next chunk of a set, which is one that has come `back` if there is one.
+    fn take_of(&mut self, set: u32, back: Option<u64>) -> u64 {
+        match back {
             Some(number) => {
-                self.returned.remove(number);
-                *number
+                self.returned.remove(&number);
+                number
             }
             None => {
                 let place = self.next[set as usize];
@@ -407,13 +438,14 @@ impl Ledger {
 
     /// Takes back what a group holds, for others to lease.
     pub fn give_back(&mut self, group: GroupId) {
-        let (back, kept) = std::mem::take(&mut self.held)
-            .into_iter()
-            .partition(|(_, (holder, _))| *holder == group);
-        self.held = kept;
-        self.leased.retain(|chunk, _| self.held.contains_key(chunk));
-        let back: BTreeMap<_, _> = back;
-        self.returned.extend(back.into_keys());
+        let back = self.held.take(group);
+        for chunk in &back {
+            self.leased.remove(chunk);
+        }
+        if !back.is_empty() {
+            self.touch(back.iter().copied().collect());
+        }
+        self.returned.extend(back);
     }
 }
 
@@ -670,6 +702,8 @@ mod tests {
             };
             let (mut written, mut leases) = (ledger.clone(), 0);
             let mut finished = VecDeque::new();
+            // As somebody has it who is told of changes.
+            let mut told = ledger.clone();
             for _ in 0..400 {
                 let group = draw(4) as u32;
                 let owner = (GroupId(group), LIFE);
@@ -691,6 +725,7 @@ mod tests {
                         // A successor, that knows what was written down, and hears what groups hold and
                         // have finished.
                         ledger = written.clone();
+                        told = written.clone();
                         ledger.take_over();
                         for (owner, done) in &finished {
                             ledger.finish(*owner, &[*done], |_| 1);
@@ -713,6 +748,11 @@ mod tests {
                 }
                 let text = serde_json::to_string(&ledger).unwrap();
                 assert_eq!(serde_json::from_str::<Ledger>(&text).unwrap(), ledger);
+                if let Some(change) = ledger.take_change() {
+                    let text = serde_json::to_string(&change).unwrap();
+                    told.change(serde_json::from_str(&text).unwrap());
+                }
+                assert_eq!(told, ledger, "seed {seed}: a change is not told");
             }
             assert!(
                 passed.values().all(|times| *times == 1),
