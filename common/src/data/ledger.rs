@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 mod change;
 mod held;
 
-use self::change::Unwritten;
 pub use self::change::LedgerChange;
+use self::change::Unwritten;
 use self::held::Held;
 use super::{Chunk, Chunking, DataPosition};
 use crate::ids::{GroupId, Incarnation};

@@ -5,6 +5,7 @@
 //! the machine, so that tests hold them to their bounds.
 
 mod coordinator;
+mod joining;
 mod table;
 
 use clap::builder::PossibleValuesParser;
@@ -12,7 +13,7 @@ use clap::builder::PossibleValuesParser;
 use self::table::{ScaleReport, Scaled};
 use super::Stop;
 use super::steady::{RUNS_MAX, Series};
-use tradewind_common::spec::GROUPS_MAX;
+use tradewind_common::spec::{GROUP_SIZE_MAX, GROUPS_MAX};
 use tradewind_process::log::say;
 
 /// Takes one sample of every figure, in a run of so many groups.
@@ -67,6 +68,10 @@ pub struct Arguments {
         default_value = "10,100,1000,10000"
     )]
     groups: Vec<u32>,
+    /// Instead of asking a core, have so many ranks of each group join a real coordinator over the
+    /// network.
+    #[arg(long, value_name = "RANKS", conflicts_with_all = ["of", "runs"])]
+    joining: Option<u32>,
     /// Samples of each; their median counts.
     #[arg(long, value_name = "N", default_value_t = 3)]
     runs: usize,
@@ -77,6 +82,16 @@ pub struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<(), Stop> {
     check(arguments).map_err(Stop::Input)?;
+    if let Some(ranks) = arguments.joining {
+        for groups in &arguments.groups {
+            let report = joining::measure(*groups, ranks)?;
+            say(match arguments.json {
+                true => report.json(),
+                false => report.table(),
+            });
+        }
+        return Ok(());
+    }
     let subject = SUBJECTS.iter().find(|(name, _)| *name == arguments.of);
     let (name, measure) = subject.expect("one of the possible values");
     let bar = super::progress(arguments.runs * arguments.groups.len());
@@ -120,6 +135,11 @@ fn check(arguments: &Arguments) -> Result<(), String> {
     if let Some(groups) = arguments.groups.iter().find(within) {
         return Err(format!("--groups has {groups}, not 1 to {GROUPS_MAX}"));
     }
+    if let Some(ranks) = arguments.joining
+        && !(1..=GROUP_SIZE_MAX).contains(&ranks)
+    {
+        return Err(format!("--joining is {ranks}, not 1 to {GROUP_SIZE_MAX}"));
+    }
     if !(1..=RUNS_MAX).contains(&arguments.runs) {
         return Err(format!("--runs is {}, not 1 to {RUNS_MAX}", arguments.runs));
     }
@@ -136,6 +156,7 @@ mod tests {
             let arguments = Arguments {
                 of: SUBJECTS[0].0.into(),
                 groups: groups.to_vec(),
+                joining: None,
                 runs,
                 json: false,
             };
