@@ -7,7 +7,7 @@ const RATE_SECONDS: f64 = 20.0;
 /// Points of a rate are at least this far apart, so that they are few.
 const RATE_STEP_SECONDS: f64 = 0.25;
 
-/// Growth of a count per second, over the last [`RATE_SECONDS`].
+/// Growth of a count per second, over the last `RATE_SECONDS` seconds.
 #[derive(Clone, Debug, Default)]
 pub struct Rate {
     /// Wall time and count, both rising; at most `RATE_SECONDS / RATE_STEP_SECONDS + 2` of them.
