@@ -18,8 +18,12 @@ $cluster possible || skip "this system gives no bridges between network namespac
 # are taken as they are: cargo would wait for whoever builds something else.
 make setup python .deps/torch-without-nvidia
 if [ -n "${TRADEWIND_BUILT:-}" ]; then
-  built=$(find "$(realpath "${CARGO_TARGET_DIR:-target}")/debug/deps" -name 'it-*' -executable -printf '%T@ %p\n' | sort -n | tail -1 | cut -d' ' -f2-)
-  [ -x "$built" ] || { echo "slurm-test: TRADEWIND_BUILT is set, but target/ has no tests: cargo test --workspace --no-run"; exit 1; }
+  # Of the programs of that name, the newest that has tests of Slurm.
+  built=
+  while read -r one; do
+    if "$one" slurm:: --ignored --list | grep -q ': test$'; then built=$one && break; fi
+  done < <(find "$(realpath "${CARGO_TARGET_DIR:-target}")/debug/deps" -name 'it-*' -executable -printf '%T@ %p\n' | sort -nr | cut -d' ' -f2-)
+  [ -n "$built" ] || { echo "slurm-test: TRADEWIND_BUILT is set, but target/ has no tests of Slurm: cargo test --workspace --no-run"; exit 1; }
   tests() { (cd tests && "$built" "$@"); }
 else
   cargo test --workspace --test it --no-run
