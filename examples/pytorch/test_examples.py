@@ -162,7 +162,8 @@ class Examples(unittest.TestCase):
         # Integers, which count batches, are in the run's own file.
         missing = net.load_state_dict(load_file(model), strict=False)
         self.assertTrue(all(name.endswith("num_batches_tracked") for name in missing.missing_keys), missing)
-        self.learns(before, cosmoflow.evaluate(net, held_out), 0.4)
+        # The mean of all universes comes to 0.48. How far it gets depends on delays, which a busy machine draws out.
+        self.learns(before, cosmoflow.evaluate(net, held_out), 0.43)
         copied = sum(path.stat().st_size for path in cache.glob("*.copy"))
         files = [path for part in ("train", "held_out") for path in (data / part).glob("*.pack")]
         self.assertEqual(copied, sum(path.stat().st_size for path in files))
