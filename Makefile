@@ -8,7 +8,7 @@ SHELL := /bin/bash
   python-examples python-torches python-torch-oldest python-torch-newest python-types python-bench wheel wheel-test watch-test example \
   chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick experiments-hep experiments-deepcam \
   time-to-target-cosmoflow time-to-target-deepcam mnist setup lint proto nccl nccl-check \
-  cuda gpu-test gpu-check docs clean help
+  cuda gpu-test gpu-check alerts-test tensorboard-test docs clean help
 
 DEPS  := .deps
 VENV  := $(DEPS)/venv
@@ -57,6 +57,8 @@ help:
 	@printf 'make cuda   the same, and fetch NVIDIA'"'"'s libraries: for machines with GPUs\n'
 	@printf 'make gpu-test  test the path to GPUs where there is none, over ones that are played in main memory\n'
 	@printf 'make gpu-check  bundle what checks a GPU machine, and run it where there is a GPU\n'
+	@printf 'make tensorboard-test  read what a run writes for TensorBoard with its own reader\n'
+	@printf 'make alerts-test  try the alerts of deploy/grafana with promtool\n'
 	@printf 'make setup  only fetch libtorch, cmake, grpcio and the data into .deps/\n'
 	@printf 'make mnist  fetch the handwritten digits that experiments train on (deploy/configs/mnist.toml)\n'
 	@printf 'make lint   format, clippy, docs and types of the Python package, warnings as errors\n'
@@ -326,6 +328,28 @@ python-types: $(MYPY)
 	$(VENV)/bin/python -m mypy --strict --ignore-missing-imports --cache-dir target/mypy deploy/data/hep/*.py
 	$(VENV)/bin/python -m mypy --strict --ignore-missing-imports --cache-dir target/mypy deploy/data/climate/*.py
 	$(VENV)/bin/python -m mypy --strict --cache-dir target/mypy deploy/mlperf/*.py
+	$(VENV)/bin/python -m mypy --strict --ignore-missing-imports --cache-dir target/mypy deploy/report/*.py
+
+# A short run, whose event files TensorBoard's own reader has to find right.
+TENSORBOARD := $(DEPS)/tensorboard
+$(TENSORBOARD)/stamp:
+	$(call say,fetching TensorBoard (180 MB when unpacked$(comma) once))
+	@rm -rf $(TENSORBOARD) && python3 -m venv $(TENSORBOARD)
+	@$(TENSORBOARD)/bin/python -m pip install --quiet --disable-pip-version-check tensorboard==2.21.0
+	@touch $@
+tensorboard-test: setup $(TENSORBOARD)/stamp
+	cargo build --workspace --bins
+	@rm -rf target/tensorboard-test
+	target/debug/tradewind run deploy/configs/climate-forecast.toml --out target/tensorboard-test \
+	  --set train.samples=800 --set telemetry.tensorboard=true --set evaluation.every_samples=200
+	$(TENSORBOARD)/bin/python deploy/report/check_tensorboard.py target/tensorboard-test
+
+# promtool is of Debian's package prometheus.
+PROMTOOL := $(or $(PROMTOOL),$(shell command -v promtool))
+alerts-test:
+	@[ -n "$(PROMTOOL)" ] || { echo "promtool is needed (Debian and Ubuntu: apt install prometheus), or PROMTOOL=/path/to/promtool"; exit 1; }
+	$(PROMTOOL) check rules deploy/grafana/alerts.yml
+	$(PROMTOOL) test rules deploy/grafana/alerts-test.yml
 
 # After make lint the API documentation is fresh already.
 SITE := target/docs-site

@@ -7,11 +7,12 @@ use tradewind_common::exit::Exit;
 use tradewind_config::page;
 use tradewind_folder::config::{read, with_command};
 use tradewind_process::log;
+use tradewind_server::telemetry;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// The configuration.
-    #[arg(required_unless_present_any = ["keys", "statuses"])]
+    #[arg(required_unless_present_any = ["keys", "statuses", "metrics"])]
     config: Option<PathBuf>,
     /// Override a key: key=value. May be given several times.
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -22,6 +23,9 @@ pub(crate) struct Arguments {
     /// Print all exit statuses as a table in Markdown.
     #[arg(long)]
     statuses: bool,
+    /// Print all metrics that servers publish as a table in Markdown.
+    #[arg(long)]
+    metrics: bool,
     /// Command of a PyTorch script of your own, which then is each rank: python train.py …
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -33,6 +37,9 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
     if arguments.statuses {
         return print(&Exit::markdown());
+    }
+    if arguments.metrics {
+        return print(&telemetry::markdown());
     }
     let path = arguments.config.as_deref().expect("clap requires it");
     match read(path, &with_command(&arguments.set, &arguments.command)) {

@@ -23,6 +23,7 @@ use tradewind_proto::holding::Holding;
 
 use crate::clock::Origin;
 use crate::durable::{Disk, Saved};
+use crate::telemetry::Members;
 use beats::Beats;
 use heard::Heard;
 pub use message::Message;
@@ -95,6 +96,7 @@ impl CoordinatorHandle {
             beats: Beats::default(),
             unsaid: Vec::new(),
             signs: 0,
+            members: Members::default(),
         };
         // What was recovered, and is not changed by it, is written down.
         task.unsaved = task.core.take_dirty();
@@ -182,6 +184,8 @@ struct CoordinatorTask {
     beats: Beats,
     /// Signs of life given.
     signs: u64,
+    /// How runs stand, for Prometheus.
+    members: Members,
 }
 
 impl CoordinatorTask {
@@ -251,6 +255,7 @@ impl CoordinatorTask {
             self.core.forgive(gap_ms);
         }
         self.core.tick(now_ms);
+        self.members.tell(&self.core, now_ms);
         self.waiting.retain(|_, reply| !reply.is_closed());
     }
 }

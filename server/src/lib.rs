@@ -98,6 +98,8 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     telemetry::describe();
+    let room = config.folder.clone().map(telemetry::watch_room);
+    let room = room.map(|watching| supervise("the look at the room on the disk", watching));
     let origin = Origin::start();
     let (sender, reports) = mpsc::channel(REPORTS_MAX);
     let registry = Arc::new(Registry::new(Surroundings {
@@ -200,6 +202,9 @@ pub async fn serve(
     }
     if let Some(standing_in) = standing_in {
         standing_in.abort();
+    }
+    if let Some(room) = room {
+        room.abort();
     }
     registered.abort();
     Ok(())

@@ -107,6 +107,7 @@ fn serve_metrics(at: SocketAddr) -> anyhow::Result<()> {
     let builder = metrics_exporter_prometheus::PrometheusBuilder::new().with_http_listener(at);
     let (recorder, exporter) = builder.build()?;
     metrics::set_global_recorder(recorder)?;
+    telemetry::served();
     supervise("the exporter of metrics", async {
         let ended = exporter.await;
         panic!("it serves no metrics any more: {ended:?}")

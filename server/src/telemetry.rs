@@ -1,60 +1,52 @@
-//! Every metric name, once. Labelled by run and shard, never by rank.
+//! Metrics for Prometheus. Labelled by run, and by shard or group, never by rank.
 
-use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+mod folder;
+mod members;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use metrics::{counter, describe_counter, describe_gauge, gauge};
 use tradewind_common::{RunId, ShardId};
 
 use tradewind_core::shard::Counters;
 
-const CONTRIBUTIONS: &str = "tradewind_contributions_total";
-const BARE: &str = "tradewind_uncompensated_total";
-const UPDATES: &str = "tradewind_updates_total";
-const LOST: &str = "tradewind_lost_total";
-const EVENTS: &str = "tradewind_events_total";
-const REFUSALS: &str = "tradewind_refusals_total";
-const PUSHED: &str = "tradewind_pushed_bytes_total";
-const PULLED: &str = "tradewind_pulled_bytes_total";
-const STREAMS: &str = "tradewind_exchange_streams";
-const MOMENTUM: &str = "tradewind_momentum";
-const RUNS: &str = "tradewind_runs";
-const LOG_LOST: &str = "tradewind_log_lines_lost_total";
+pub(crate) use folder::watch_room;
+pub(crate) use members::Members;
+pub use table::{ALL, Kind, Metric, markdown};
+use table::{
+    BARE, CONTRIBUTIONS, EVENTS, LOG_LOST, LOST, MOMENTUM, PULLED, PUSHED, REFUSALS, RUNS, STREAMS,
+    UPDATES,
+};
+
+/// Whether anybody is told of metrics: what costs time to find out is not looked at for nobody.
+static ARE_SERVED: AtomicBool = AtomicBool::new(false);
+
+/// From now on metrics are served.
+pub fn served() {
+    ARE_SERVED.store(true, Ordering::Relaxed);
+}
+
+fn are_served() -> bool {
+    ARE_SERVED.load(Ordering::Relaxed)
+}
 
 /// Describes all metrics to the recorder that is installed.
 pub fn describe() {
-    describe_counter!(
-        CONTRIBUTIONS,
-        Unit::Count,
-        "Block contributions decided, by verdict"
-    );
-    describe_counter!(
-        BARE,
-        Unit::Count,
-        "Block contributions applied without delay compensation after a failover"
-    );
-    describe_counter!(UPDATES, Unit::Count, "Updates applied to blocks");
-    describe_counter!(
-        LOST,
-        Unit::Count,
-        "Acknowledged updates of blocks lost because a shard was restored from a snapshot"
-    );
-    describe_counter!(
-        EVENTS,
-        Unit::Count,
-        "Faults and recoveries that the coordinator saw, by kind"
-    );
-    describe_counter!(REFUSALS, Unit::Count, "Frames refused");
-    describe_counter!(PUSHED, Unit::Bytes, "Bulk bytes received");
-    describe_counter!(PULLED, Unit::Bytes, "Bulk bytes sent");
-    describe_gauge!(
-        MOMENTUM,
-        "Explicit momentum of the last update, where it is not the optimizer's own"
-    );
-    describe_gauge!(STREAMS, Unit::Count, "Open exchange streams");
-    describe_gauge!(RUNS, Unit::Count, "Runs with a shard here");
-    describe_counter!(
-        LOG_LOST,
-        Unit::Count,
-        "Lines of the log that could not be written"
-    );
+    for Metric {
+        name,
+        kind,
+        meaning,
+        ..
+    } in ALL
+    {
+        match kind {
+            Kind::Counter => describe_counter!(*name, *meaning),
+            Kind::Gauge => describe_gauge!(*name, *meaning),
+        }
+    }
     // The exporter may have begun after the log.
     log_lost(tradewind_process::log::lost());
 }
@@ -62,7 +54,7 @@ pub fn describe() {
 /// A shard was restored without so many updates that had been acknowledged.
 pub fn lost(run: &RunId, shard: ShardId, updates: u64) {
     let labels = [("run", run.to_string()), ("shard", shard.to_string())];
-    counter!(LOST, &labels).increment(updates);
+    counter!(LOST.name, &labels).increment(updates);
 }
 
 /// Publishes a shard's counters, and its explicit momentum where a policy says it.
@@ -80,43 +72,43 @@ pub fn shard(run: &RunId, shard: ShardId, counters: &Counters, momentum: Option<
             ("shard", shard.clone()),
             ("verdict", verdict.into()),
         ];
-        counter!(CONTRIBUTIONS, &labels).absolute(count);
+        counter!(CONTRIBUTIONS.name, &labels).absolute(count);
     }
     let labels = [("run", run), ("shard", shard)];
-    counter!(UPDATES, &labels).absolute(counters.updates);
-    counter!(BARE, &labels).absolute(counters.bare);
-    counter!(REFUSALS, &labels).absolute(counters.refused);
+    counter!(UPDATES.name, &labels).absolute(counters.updates);
+    counter!(BARE.name, &labels).absolute(counters.bare);
+    counter!(REFUSALS.name, &labels).absolute(counters.refused);
     if let Some(momentum) = momentum {
-        gauge!(MOMENTUM, &labels).set(momentum);
+        gauge!(MOMENTUM.name, &labels).set(momentum);
     }
 }
 
 /// The coordinator saw a fault or a recovery.
 pub fn event(kind: &'static str) {
-    counter!(EVENTS, "kind" => kind).increment(1);
+    counter!(EVENTS.name, "kind" => kind).increment(1);
 }
 
 /// Bulk bytes came in.
 pub fn pushed(bytes: usize) {
-    counter!(PUSHED).increment(bytes as u64);
+    counter!(PUSHED.name).increment(bytes as u64);
 }
 
 /// Bulk bytes went out.
 pub fn pulled(bytes: usize) {
-    counter!(PULLED).increment(bytes as u64);
+    counter!(PULLED.name).increment(bytes as u64);
 }
 
 /// The number of open exchange streams changed.
 pub fn streams(change: f64) {
-    gauge!(STREAMS).increment(change);
+    gauge!(STREAMS.name).increment(change);
 }
 
 /// So many lines of the log are lost by now.
 pub fn log_lost(lines: u64) {
-    counter!(LOG_LOST).absolute(lines);
+    counter!(LOG_LOST.name).absolute(lines);
 }
 
 /// The number of runs here.
 pub fn runs(count: usize) {
-    gauge!(RUNS).set(count as f64);
+    gauge!(RUNS.name).set(count as f64);
 }

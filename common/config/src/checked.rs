@@ -123,6 +123,8 @@ impl Train {
 pub struct Telemetry {
     /// Where the first server serves Prometheus metrics.
     pub prometheus: Option<SocketAddr>,
+    /// Write event files for TensorBoard.
+    pub tensorboard: bool,
 }
 
 impl Config {
@@ -386,7 +388,10 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         step_seconds,
         stragglers,
         evaluation_samples: milestones as u64,
-        telemetry: Telemetry { prometheus },
+        telemetry: Telemetry {
+            prometheus,
+            tensorboard: values.flag("telemetry.tensorboard"),
+        },
         slurm,
     })
 }

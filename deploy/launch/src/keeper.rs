@@ -16,6 +16,7 @@ use tradewind_proto::v1::StatusReply;
 use tradewind_server::events::EventLog;
 
 use super::LISTEN;
+use super::board::RunBoard;
 use super::finished::{Finished, Judged};
 use super::local::{LaunchContext, Local};
 use super::ping::{Heard, follow, host, ping};
@@ -46,6 +47,7 @@ pub struct Keeper<'a> {
     log: EventLog,
     events: Events,
     metrics: Metrics,
+    board: RunBoard,
     rotation: Rotation,
     to: Sender<Heard>,
     heard: Receiver<Heard>,
@@ -116,6 +118,7 @@ impl<'a> Keeper<'a> {
             log,
             events,
             metrics,
+            board: RunBoard::new(context.config, path),
             rotation: Rotation::new(path, path),
             to,
             heard,
@@ -163,6 +166,7 @@ impl<'a> Keeper<'a> {
             self.hear(heard);
         }
         found.records = self.metrics.fresh()?;
+        found.messages.extend(self.board.take(&found.records));
         for record in &found.records {
             let at_ms = self.at_ms(record.wall);
             self.supervisor.handle_clock(record.group, at_ms);

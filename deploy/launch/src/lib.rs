@@ -1,5 +1,6 @@
 //! Local processes of a run: started, watched, started again, stopped, never left behind.
 
+mod board;
 mod finished;
 mod keeper;
 mod local;

@@ -10,6 +10,7 @@ use tradewind_common::run_files;
 use tradewind_config::Config;
 use tradewind_server::snapshot::{Folder, manifest};
 
+use crate::board;
 use tradewind_folder::closing;
 use tradewind_folder::cluster::ClusterStatus;
 use tradewind_folder::events::Events;
@@ -91,6 +92,11 @@ pub fn finish(
     };
     let summary = Summary::new(config, inputs);
     folder.write(run_files::SUMMARY, &serde_json::to_string_pretty(&summary)?)?;
+    if let Some(evaluation) = &evaluation
+        && let Some(told) = board::measured(config, folder.path(), evaluation)
+    {
+        tradewind_process::complain!("{told}");
+    }
     for drawn in [
         draw_records(folder, &records),
         draw_maps(folder, evaluation.as_ref()),

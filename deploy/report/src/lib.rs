@@ -1,4 +1,5 @@
-//! The pictures that a run leaves behind, and what they share: errors, colours and the font.
+//! The pictures that a run leaves behind, and what they share: errors, colours and the font. And what TensorBoard
+//! draws of it.
 //!
 //! A picture is first a list of shapes ([`picture::Picture`]) in its own pixels, then painted as
 //! PNG or SVG, so that both forms show the same thing and what is drawn knows no backend.
@@ -10,6 +11,7 @@ pub mod maps;
 pub mod picture;
 pub mod roc;
 pub mod scatter;
+pub mod tensorboard;
 
 use std::io;
 use std::path::{Path, PathBuf};

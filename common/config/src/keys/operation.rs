@@ -4,7 +4,7 @@
 use tradewind_common::straggler::Profile;
 
 use super::{MANY, Section, chooser, float, int, key};
-use crate::value::Kind::Text;
+use crate::value::Kind::{Bool, Text};
 
 pub(super) fn sections() -> Vec<Section> {
     vec![
@@ -140,15 +140,24 @@ every_samples = 500
 fn telemetry() -> Section {
     Section {
         name: "telemetry",
-        about: "Publishes what servers measure while they run, for Prometheus. `metrics.jsonl` in the folder of the run has the metrics of training in any case.",
+        about: "Publishes what servers measure while they run, for [Prometheus](metrics.md), and what groups write down, for [TensorBoard](watching.md#tensorboard). `metrics.jsonl` in the folder of the run has the metrics of training in any case.",
         example: r#"[telemetry]
 prometheus = "127.0.0.1:9100"
+tensorboard = true
 "#,
-        keys: vec![key(
-            "telemetry.prometheus",
-            Text,
-            Some("\"\""),
-            "Address and port at which the first server answers Prometheus, such as `\"127.0.0.1:9100\"`; each further server takes the next port. Under Slurm a server takes the first port from there on that is free. Nothing is published if empty.",
-        )],
+        keys: vec![
+            key(
+                "telemetry.prometheus",
+                Text,
+                Some("\"\""),
+                "Address and port at which the first server answers Prometheus, such as `\"127.0.0.1:9100\"`; each further server takes the next port. Under Slurm a server takes the first port from there on that is free. Nothing is published if empty.",
+            ),
+            key(
+                "telemetry.tensorboard",
+                Bool,
+                Some("false"),
+                "Whether event files for TensorBoard are written while the run goes on, into `tensorboard/` in its folder.",
+            ),
+        ],
     }
 }

@@ -22,6 +22,7 @@ use tradewind_server::store::read_address;
 use super::identity::job_start;
 use super::start::Start;
 use super::{client, gave_up, job};
+use crate::board::RunBoard;
 use crate::progress::Progress;
 use joining::Joining;
 use steps::Steps;
@@ -116,6 +117,7 @@ struct Lead {
     steps: Steps,
     clock: Clock,
     metrics: Metrics,
+    board: RunBoard,
     events: Events,
     rotation: Rotation,
     /// It was to stop, and what came after the newest snapshot could not be kept.
@@ -155,6 +157,7 @@ impl Lead {
             steps: Steps::new(&arguments.steps, &job::of_lead(&place))?,
             clock: Clock::start(),
             metrics: Metrics::new(folder.file(run_files::METRICS)),
+            board: RunBoard::new(&place.config, folder.path()),
             events: place.events(),
             rotation: Rotation::new(&place.path, &place.fleet),
             unkept: false,
@@ -229,9 +232,13 @@ impl Lead {
     /// What has happened; why the run is over, if it is.
     async fn look(&mut self, progress: &mut Progress) -> Option<Why> {
         // What cannot be read now is read with the next look.
-        for record in self.metrics.fresh().unwrap_or_default() {
+        let records = self.metrics.fresh().unwrap_or_default();
+        for record in &records {
             self.applied = self.applied.max(record.samples_applied);
-            progress.record(&record);
+            progress.record(record);
+        }
+        if let Some(text) = self.board.take(&records) {
+            progress.message(&text);
         }
         for event in self.events.fresh().unwrap_or_default() {
             if event.is_shown() {
