@@ -107,8 +107,10 @@ impl<V: Destination + Send + 'static> Behind<V> {
         }
         let mut fresh = self.fresh.take().expect(NONE_UNDER_WAY);
         replica.load(&mut fresh)?;
-        self.start(seen, replica.contribution(&step), fresh);
+        // The model waits for this, and for nothing of the exchange that starts: that has the next step's
+        // computation to hide behind, and would take cores and links from it.
         replica.gather()?;
+        self.start(seen, replica.contribution(&step), fresh);
         // What came with something that is not finite goes nowhere.
         if !step.is_skipped() {
             replica.go_on_with_own_buffers()?;

@@ -22,6 +22,7 @@ options = arguments(
     pace=(1.0, "seconds of computation of a step"),
     overlap=(0, "1: exchanges run behind the next step"),
     sharded=(0, "1: the model is sharded over the ranks"),
+    scatter=(0, "1: exchange.reduce = \"scatter\""),
 )
 OURS, PLAIN = ("island", "fsdp") if options.sharded else ("tradewind", "ddp")
 #: Steps before the measured ones.
@@ -35,6 +36,8 @@ def tradewind() -> tuple[float, float]:
     steps = WARM + options.steps + 2
     keys = {"cluster.groups": [options.ranks], "train.samples": 2 * options.ranks * steps}
     keys["train.overlap"] = options.overlap
+    if options.scatter:
+        keys["exchange.reduce"] = "scatter"
     run = Run(options.programs, BENCHES / "wide.toml", keys, [SCRIPT, OURS])
     with run.going_on():
         run.waits_for(WARM)
