@@ -8,7 +8,7 @@ SHELL := /bin/bash
   python-examples python-torches python-torch-oldest python-torch-newest python-types python-bench wheel wheel-test watch-test example \
   chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick experiments-hep experiments-deepcam \
   time-to-target-cosmoflow time-to-target-deepcam mnist setup lint proto nccl nccl-check \
-  cuda gpu-test gpu-check alerts-test tensorboard-test docs clean help
+  cuda gpu-test gpu-check man completions alerts-test tensorboard-test docs clean help
 
 DEPS  := .deps
 VENV  := $(DEPS)/venv
@@ -59,6 +59,7 @@ help:
 	@printf 'make gpu-check  bundle what checks a GPU machine, and run it where there is a GPU\n'
 	@printf 'make tensorboard-test  read what a run writes for TensorBoard with its own reader\n'
 	@printf 'make alerts-test  try the alerts of deploy/grafana with promtool\n'
+	@printf 'make man, make completions  man pages in target/man, and completions for bash, zsh and fish in target/completions\n'
 	@printf 'make setup  only fetch libtorch, cmake, grpcio and the data into .deps/\n'
 	@printf 'make mnist  fetch the handwritten digits that experiments train on (deploy/configs/mnist.toml)\n'
 	@printf 'make lint   format, clippy, docs and types of the Python package, warnings as errors\n'
@@ -329,6 +330,19 @@ python-types: $(MYPY)
 	$(VENV)/bin/python -m mypy --strict --ignore-missing-imports --cache-dir target/mypy deploy/data/climate/*.py
 	$(VENV)/bin/python -m mypy --strict --cache-dir target/mypy deploy/mlperf/*.py
 	$(VENV)/bin/python -m mypy --strict --ignore-missing-imports --cache-dir target/mypy deploy/report/*.py
+
+man:
+	cargo run --quiet --package tradewind -- man target/man/man1
+
+# Named as each shell looks for them.
+COMPLETIONS := target/completions
+completions:
+	cargo build --package tradewind
+	@mkdir -p $(COMPLETIONS)
+	@target/debug/tradewind completions bash > $(COMPLETIONS)/tradewind
+	@target/debug/tradewind completions zsh > $(COMPLETIONS)/_tradewind
+	@target/debug/tradewind completions fish > $(COMPLETIONS)/tradewind.fish
+	@echo 'completions are in $(COMPLETIONS); docs/commands.md says where they go'
 
 # A short run, whose event files TensorBoard's own reader has to find right.
 TENSORBOARD := $(DEPS)/tensorboard
