@@ -8,7 +8,7 @@ SHELL := /bin/bash
   python-examples python-torches python-torch-oldest python-torch-newest python-types python-bench wheel wheel-test watch-test example \
   chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick experiments-hep experiments-deepcam \
   time-to-target-cosmoflow time-to-target-deepcam mnist setup lint proto nccl nccl-check \
-  cuda gpu-test gpu-check alerts-test tensorboard-test docs clean help
+  cuda gpu-test gpu-check man completions alerts-test tensorboard-test mllog-test docs clean help
 
 DEPS  := .deps
 VENV  := $(DEPS)/venv
@@ -58,7 +58,9 @@ help:
 	@printf 'make gpu-test  test the path to GPUs where there is none, over ones that are played in main memory\n'
 	@printf 'make gpu-check  bundle what checks a GPU machine, and run it where there is a GPU\n'
 	@printf 'make tensorboard-test  read what a run writes for TensorBoard with its own reader\n'
+	@printf 'make mllog-test  check logs in the form of MLPerf with MLPerf'"'"'s own checker\n'
 	@printf 'make alerts-test  try the alerts of deploy/grafana with promtool\n'
+	@printf 'make man, make completions  man pages in target/man, and completions for bash, zsh and fish in target/completions\n'
 	@printf 'make setup  only fetch libtorch, cmake, grpcio and the data into .deps/\n'
 	@printf 'make mnist  fetch the handwritten digits that experiments train on (deploy/configs/mnist.toml)\n'
 	@printf 'make lint   format, clippy, docs and types of the Python package, warnings as errors\n'
@@ -330,6 +332,19 @@ python-types: $(MYPY)
 	$(VENV)/bin/python -m mypy --strict --cache-dir target/mypy deploy/mlperf/*.py
 	$(VENV)/bin/python -m mypy --strict --ignore-missing-imports --cache-dir target/mypy deploy/report/*.py
 
+man:
+	cargo run --quiet --package tradewind -- man target/man/man1
+
+# Named as each shell looks for them.
+COMPLETIONS := target/completions
+completions:
+	cargo build --package tradewind
+	@mkdir -p $(COMPLETIONS)
+	@target/debug/tradewind completions bash > $(COMPLETIONS)/tradewind
+	@target/debug/tradewind completions zsh > $(COMPLETIONS)/_tradewind
+	@target/debug/tradewind completions fish > $(COMPLETIONS)/tradewind.fish
+	@echo 'completions are in $(COMPLETIONS); docs/commands.md says where they go'
+
 # A short run, whose event files TensorBoard's own reader has to find right.
 TENSORBOARD := $(DEPS)/tensorboard
 $(TENSORBOARD)/stamp:
@@ -343,6 +358,17 @@ tensorboard-test: setup $(TENSORBOARD)/stamp
 	target/debug/tradewind run deploy/configs/climate-forecast.toml --out target/tensorboard-test \
 	  --set train.samples=800 --set telemetry.tensorboard=true --set evaluation.every_samples=200
 	$(TENSORBOARD)/bin/python deploy/report/check_tensorboard.py target/tensorboard-test
+
+# Logs of made-up runs, which MLPerf's own compliance checker judges.
+MLLOG := $(DEPS)/mlperf-logging
+$(MLLOG)/stamp:
+	$(call say,fetching mlperf-logging)
+	@rm -rf $(MLLOG) && python3 -m venv $(MLLOG)
+	@$(MLLOG)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps mlperf-logging==4.1.68 pyyaml==6.0.4
+	@touch $@
+mllog-test: $(MLLOG)/stamp
+	cargo build --package tradewind
+	$(MLLOG)/bin/python deploy/mlperf/check_log.py target/debug/tradewind
 
 # promtool is of Debian's package prometheus.
 PROMTOOL := $(or $(PROMTOOL),$(shell command -v promtool))

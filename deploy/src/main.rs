@@ -1,12 +1,17 @@
 //! The `tradewind` command: starts, watches and reads runs. One file a verb.
 
+mod clean;
+mod completions;
 mod config;
 mod data;
 mod diff;
 mod explain;
 mod export;
+mod init;
+mod man;
 mod run;
 mod runs;
+mod size;
 mod slurm;
 mod snapshot;
 mod status;
@@ -30,6 +35,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Write a commented configuration to begin with: for your script, your data, or a built-in model.
+    Init(init::Arguments),
     /// Train on this machine: servers and groups as processes of their own.
     Run(run::Arguments),
     /// Run every combination of settings and seeds of an experiment, and compare them.
@@ -46,6 +53,8 @@ enum Verb {
     Diff(diff::Arguments),
     /// Say where the time of a run went, and which keys would help.
     Explain(explain::Arguments),
+    /// Delete what runs need no more, such as old snapshots: says how much that is, and asks first.
+    Clean(clean::Arguments),
     /// Have a snapshot of a run taken now.
     Snapshot(snapshot::Arguments),
     /// Join a snapshot into one model.safetensors.
@@ -64,6 +73,11 @@ enum Verb {
     Doctor(tradewind_doctor::Arguments),
     /// Check a configuration and print it with every key, or print the table of all keys.
     Config(config::Arguments),
+    /// Print what a shell needs to complete verbs, options and files.
+    Completions(completions::Arguments),
+    /// Write the man pages.
+    #[command(hide = true)]
+    Man(man::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -72,6 +86,7 @@ fn main() -> ExitCode {
 
 fn begin() -> ExitCode {
     match Arguments::parse().verb {
+        Verb::Init(arguments) => init::run(&arguments),
         Verb::Run(arguments) => run::run(&arguments),
         Verb::Experiment(arguments) => tradewind_lab::run(&arguments),
         Verb::Report(arguments) => tradewind_lab::report::run(&arguments),
@@ -80,6 +95,7 @@ fn begin() -> ExitCode {
         Verb::Runs(arguments) => runs::run(&arguments),
         Verb::Diff(arguments) => diff::run(&arguments),
         Verb::Explain(arguments) => explain::run(&arguments),
+        Verb::Clean(arguments) => clean::run(&arguments),
         Verb::Snapshot(arguments) => snapshot::run(&arguments),
         Verb::Export(arguments) => export::run(&arguments),
         Verb::Bench(arguments) => tradewind_bench::run(&arguments),
@@ -89,5 +105,7 @@ fn begin() -> ExitCode {
         Verb::Slurm(arguments) => slurm::run(&arguments),
         Verb::Doctor(arguments) => tradewind_doctor::run(&arguments),
         Verb::Config(arguments) => config::run(&arguments),
+        Verb::Completions(arguments) => completions::run(&arguments),
+        Verb::Man(arguments) => man::run(&arguments),
     }
 }

@@ -1,7 +1,6 @@
 //! `tradewind runs`: the runs in a folder, the newest first.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -16,8 +15,7 @@ use tradewind_folder::lock::is_held;
 use tradewind_process::log::say;
 use tradewind_watch::table;
 
-/// Files that are looked at for the size of a run.
-const FILES_MAX: usize = 100_000;
+use crate::size;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -113,29 +111,9 @@ fn listed(folder: PathBuf) -> Listed {
             .zip(samples("budget"))
             .map(|(applied, budget)| applied / budget),
         begun: found.ok().and_then(|found| found.begun()),
-        bytes: bytes(&folder),
+        bytes: size::bytes(&folder),
         folder,
     }
-}
-
-/// What the files in a folder have on disk. Links are not followed.
-fn bytes(folder: &Path) -> u64 {
-    let mut folders = vec![folder.to_owned()];
-    let (mut sum, mut seen) = (0, 0);
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            let Ok(is) = entry.metadata() else { continue };
-            seen += 1;
-            if seen > FILES_MAX {
-                return sum;
-            }
-            match is.is_dir() {
-                true => folders.push(entry.path()),
-                false => sum += 512 * is.blocks(),
-            }
-        }
-    }
-    sum
 }
 
 /// A table; `now` is seconds since the Unix epoch.

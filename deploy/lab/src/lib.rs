@@ -15,6 +15,7 @@ mod levels;
 mod line;
 mod machine;
 mod matrix;
+mod mllog;
 mod origin;
 mod page;
 mod prepare;

@@ -12,6 +12,7 @@ use crate::cell::{self, CellOutcome};
 use crate::file::{Goal, Target};
 use crate::keys::{is_synchronous, setting_keys};
 use crate::line::{CellState, Line, Run, Sums};
+use crate::mllog;
 use crate::origin::Origin;
 use crate::reading::Reading;
 use tradewind_process::log::say;
@@ -26,6 +27,10 @@ pub struct Arguments {
     /// Where to write the page.
     #[arg(long, value_name = "FILE", default_value = "report.html")]
     out: PathBuf,
+    /// Write logs in the form of MLPerf HPC into this folder instead, one for each run, of deepcam or cosmoflow. The
+    /// target is that of MLPerf, unless another is given.
+    #[arg(long, value_name = "DIR", conflicts_with = "out")]
+    mllog: Option<PathBuf>,
     /// The target: the metric on the validation split is at most this.
     #[arg(long, value_name = "VALUE", conflicts_with = "at_least")]
     at_most: Option<f64>,
@@ -37,8 +42,8 @@ pub struct Arguments {
 /// Compares the runs, and writes the page.
 pub fn run(arguments: &Arguments) -> ExitCode {
     match report(arguments) {
-        Ok(()) => {
-            say(format_args!("the report is in {}", arguments.out.display()));
+        Ok(told) => {
+            say(told);
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -48,7 +53,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-fn report(arguments: &Arguments) -> anyhow::Result<()> {
+/// What is to be said of it.
+fn report(arguments: &Arguments) -> anyhow::Result<String> {
     let mut runs = Vec::new();
     for folder in &arguments.runs {
         let name = folder.display().to_string();
@@ -56,6 +62,9 @@ fn report(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let goal = arguments.at_most.map(Goal::AtMost);
     let goal = goal.or(arguments.at_least.map(Goal::AtLeast));
+    if let Some(folder) = &arguments.mllog {
+        return mllog::write(&runs, goal, folder);
+    }
     let target = goal.map(|goal| target(goal, &runs)).transpose()?;
     let lines = summed(lines(runs, target.as_ref()), target.as_ref());
     let mut command = "tradewind report".to_owned();
@@ -77,7 +86,8 @@ fn report(arguments: &Arguments) -> anyhow::Result<()> {
         command: &command,
         files: &[],
     });
-    Ok(whole::write(&arguments.out, html)?)
+    whole::write(&arguments.out, html)?;
+    Ok(format!("the report is in {}", arguments.out.display()))
 }
 
 /// The target on what the runs were evaluated on while they went on.

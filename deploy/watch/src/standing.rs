@@ -148,6 +148,11 @@ impl Standing {
         self.ended.is_some() || self.abandoned
     }
 
+    /// Whether no process works on it any more: of one that is abandoned servers may still be there.
+    pub fn is_at_rest(&self) -> bool {
+        self.over() && !self.servers.iter().any(|server| server.alive)
+    }
+
     pub(crate) fn take_in(&mut self, cluster: ClusterStatus) -> anyhow::Result<()> {
         let holding = holding(&cluster.run)?;
         let status = cluster.run;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use self::file::Opened;
-pub use self::file::{HEAD_BYTES, NAMES_MAX, NETCDF_FILL, datasets_of, not_hdf5};
+pub use self::file::{HEAD_BYTES, NAMES_MAX, NETCDF_FILL, datasets_of, extents, not_hdf5};
 pub use self::write::write_sample;
 use crate::files::{Files, list};
 use crate::manifest::{self, Manifest};

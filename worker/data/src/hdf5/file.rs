@@ -14,7 +14,7 @@ use crate::convert::{Packing, Stored, convert, unpack};
 use crate::layout::{First, Item, Layout};
 use crate::names::{listed, natural, nearest, perhaps};
 use crate::ragged::Ragged;
-use crate::{Field, Kind, Rows};
+use crate::{DataError, Field, Kind, Rows};
 
 /// Most data sets that are gathered for a message.
 pub const NAMES_MAX: usize = 64;
@@ -103,6 +103,20 @@ impl Meaning {
 pub(super) fn datasets(path: &Path) -> Result<Vec<String>, String> {
     let file = File::open(path).map_err(|error| why_not_opened(path, &error))?;
     Ok(datasets_of(&file))
+}
+
+/// The data sets of a file with their extents, in natural order of their names; at most [`NAMES_MAX`].
+///
+/// # Errors
+/// The file cannot be opened.
+pub fn extents(path: &Path) -> Result<Vec<(String, Vec<usize>)>, DataError> {
+    let file = File::open(path);
+    let file = file.map_err(|error| DataError::file(path, why_not_opened(path, &error)))?;
+    let of = |name: String| {
+        let dataset = file.dataset(&name).ok()?;
+        Some((name, dataset.shape()))
+    };
+    Ok(datasets_of(&file).into_iter().filter_map(of).collect())
 }
 
 /// The names of the data sets in a group and the groups within, in natural order; at most [`NAMES_MAX`].
