@@ -16,6 +16,9 @@ const PULLED: &str = "tradewind_pulled_bytes_total";
 const STREAMS: &str = "tradewind_exchange_streams";
 const MOMENTUM: &str = "tradewind_momentum";
 const RUNS: &str = "tradewind_runs";
+/// Labelled by the limit.
+pub(crate) const LIMITS: &str = "tradewind_limits_reached_total";
+const CONNECTIONS: &str = "tradewind_connections";
 const LOG_LOST: &str = "tradewind_log_lines_lost_total";
 
 /// Describes all metrics to the recorder that is installed.
@@ -50,6 +53,16 @@ pub fn describe() {
     );
     describe_gauge!(STREAMS, Unit::Count, "Open exchange streams");
     describe_gauge!(RUNS, Unit::Count, "Runs with a shard here");
+    describe_counter!(
+        LIMITS,
+        Unit::Count,
+        "How often a limit was reached that guards the server, by limit"
+    );
+    describe_gauge!(
+        CONNECTIONS,
+        Unit::Count,
+        "Open connections, by whether they have shown a valid token"
+    );
     describe_counter!(
         LOG_LOST,
         Unit::Count,
@@ -109,6 +122,12 @@ pub fn pulled(bytes: usize) {
 /// The number of open exchange streams changed.
 pub fn streams(change: f64) {
     gauge!(STREAMS).increment(change);
+}
+
+/// So many connections have shown a valid token, and so many have not.
+pub fn connections((known, strangers): (usize, usize)) {
+    gauge!(CONNECTIONS, "standing" => "known").set(known as f64);
+    gauge!(CONNECTIONS, "standing" => "stranger").set(strangers as f64);
 }
 
 /// So many lines of the log are lost by now.
