@@ -5,6 +5,7 @@
 
 mod admission;
 mod attach;
+mod budget;
 pub mod clock;
 pub mod coordinator_task;
 mod disk;
@@ -50,6 +51,7 @@ use tradewind_proto::v1::host_server::HostServer;
 
 use crate::admission::{Admit, Crowd, accept};
 use crate::attach::{Found, Registration};
+use crate::budget::Budget;
 use crate::clock::Origin;
 use crate::events::{EventLog, EventWriter};
 use crate::hosting::{Host, Hosting};
@@ -103,13 +105,14 @@ pub async fn serve(
     let events = config.folder.as_deref().map(EventLog::within);
     let events = events.map(EventWriter::start).transpose()?;
     let notices = Arc::new(Notices::new(config.server, origin, events));
-    let crowd = Crowd::new(notices, origin);
+    let crowd = Crowd::new(notices.clone(), origin);
     let registry = Arc::new(Registry::new(Surroundings {
         server: config.server,
         origin,
         token: config.token.clone(),
         folder: config.folder.clone(),
         reports: sender,
+        arriving: Budget::new(notices),
     }));
     let hosting = Hosting::new(Host {
         server: config.server,

@@ -54,6 +54,10 @@ limits! {
     Connections => "connections", "there were too many connections; one that had shown no valid token was closed, or a new one refused";
     /// The process, or the system, has no descriptors left.
     Descriptors => "descriptors", "there was no file descriptor for another connection (see ulimit -n)";
+    /// Records that are arriving take all the room there is for them.
+    ArrivingBytes => "arriving_bytes", "records that are arriving took all the room there is; one was refused, and comes again";
+    /// Nothing more of a record has come for too long.
+    Stalled => "stalled", "nothing more of a record came; its stream was ended";
 }
 
 /// Tells when limits are reached: every time in the metric, and in the fleet's events and the log when it is
