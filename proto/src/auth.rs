@@ -36,6 +36,11 @@ impl Token {
         value.set_sensitive(true);
         Ok(Self(Some(value)))
     }
+
+    /// What keys are derived from; empty where no token is asked for. It is never logged.
+    pub fn secret(&self) -> &[u8] {
+        self.0.as_ref().map_or(&[], |value| value.as_bytes())
+    }
 }
 
 /// The client's side: shows the token.

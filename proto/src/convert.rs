@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tradewind_common::RunId;
 use tradewind_common::batch::BatchStep;
 use tradewind_common::choice::Settings;
 use tradewind_common::compress::Compression;
@@ -11,7 +10,9 @@ use tradewind_common::data::DataSets;
 use tradewind_common::layout::{TensorKind, TensorSpec};
 use tradewind_common::loss::Loss;
 use tradewind_common::spec::{FaultSpec, Frozen, RunSpec};
+use tradewind_common::{Clock, RunId};
 
+use crate::limits::COUNT_MAX;
 pub use crate::malformed::Malformed;
 use crate::malformed::{malformed, required};
 use crate::refusal::Reason;
@@ -23,6 +24,22 @@ compile_error!("bulk values travel little-endian; a big-endian host needs a swap
 /// The name of a run.
 pub fn run_id(name: &str) -> Result<RunId, Malformed> {
     RunId::new(name).map_err(|bad| malformed("run", bad.to_string()))
+}
+
+/// A clock that somebody speaks of. Where it counts on, it does not wrap.
+pub fn clock(field: &'static str, clock: u64) -> Result<Clock, Malformed> {
+    count(field, clock).map(Clock)
+}
+
+/// A count of updates, samples or records that somebody speaks of.
+pub fn count(field: &'static str, count: u64) -> Result<u64, Malformed> {
+    match count <= COUNT_MAX {
+        true => Ok(count),
+        false => Err(malformed(
+            field,
+            format!("{count} is above {COUNT_MAX}, which nothing that counts has reached"),
+        )),
+    }
 }
 
 /// Longest host:port: a name of DNS has at most 253 characters.

@@ -1,12 +1,16 @@
 //! Folders and sealed files of a server's folder.
 
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-pub(crate) use tradewind_process::whole::{Part, at, replace, replace_by, sync_folder};
+pub(crate) use tradewind_process::whole::{
+    Part, at, replace_by, replace_secret, replace_secret_by, sync_folder,
+};
 
-/// Makes a folder and those above it. They are there after a power cut, too.
+/// Makes a folder and those above it, which are their owner's alone, whatever the umask: states and values of
+/// parameters are in them. They are there after a power cut, too.
 pub(crate) fn create_folders(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -15,7 +19,7 @@ pub(crate) fn create_folders(path: &Path) -> io::Result<()> {
     if let Some(above) = above {
         create_folders(above)?;
     }
-    match fs::create_dir(path) {
+    match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(at(path)(error)),
         _ => above.map_or(Ok(()), sync_folder),
     }

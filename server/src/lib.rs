@@ -3,13 +3,16 @@
 //! Wire → `rpc` → `shard_task` or `coordinator_task` → `tradewind_core` → back. What is on disk is in
 //! `snapshot` and `store`.
 
+mod admission;
 mod attach;
+mod budget;
 pub mod clock;
 pub mod coordinator_task;
 mod disk;
 mod durable;
 pub mod events;
 pub mod hosting;
+pub mod limits;
 mod linger;
 pub mod marks;
 pub mod milestone;
@@ -36,24 +39,23 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
-use tokio_stream::StreamExt;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 use tradewind_common::{RunId, ServerId};
 use tradewind_process::supervise;
 pub use tradewind_programs::server::CoordinatorAt;
 use tradewind_proto::auth::{AskToken, Token};
+use tradewind_proto::limits::{COORDINATOR_MESSAGE_BYTES_MAX, HTTP2_FRAME_BYTES, WINDOW_BYTES};
 use tradewind_proto::v1::coordinator_server::CoordinatorServer;
 use tradewind_proto::v1::host_server::HostServer;
-use tradewind_proto::{
-    limits::{COORDINATOR_MESSAGE_BYTES_MAX, HTTP2_FRAME_BYTES, WINDOW_BYTES},
-    socket,
-};
 
+use crate::admission::{Admit, Crowd, accept};
 use crate::attach::{Found, Registration};
+use crate::budget::Budget;
 use crate::clock::Origin;
+use crate::events::{EventLog, EventWriter};
 use crate::hosting::{Host, Hosting};
+use crate::limits::Notices;
 use crate::registry::Registry;
 use crate::rpc::coordinator::CoordinatorService;
 use crate::rpc::host::HostService;
@@ -102,12 +104,17 @@ pub async fn serve(
     let room = room.map(|watching| supervise("the look at the room on the disk", watching));
     let origin = Origin::start();
     let (sender, reports) = mpsc::channel(REPORTS_MAX);
+    let events = config.folder.as_deref().map(EventLog::within);
+    let events = events.map(EventWriter::start).transpose()?;
+    let notices = Arc::new(Notices::new(config.server, origin, events));
+    let crowd = Crowd::new(notices.clone(), origin);
     let registry = Arc::new(Registry::new(Surroundings {
         server: config.server,
         origin,
         token: config.token.clone(),
         folder: config.folder.clone(),
         reports: sender,
+        arriving: Budget::new(notices),
     }));
     let hosting = Hosting::new(Host {
         server: config.server,
@@ -164,7 +171,7 @@ pub async fn serve(
     let staying = attach::stay_registered(me, registry.clone(), reports, bond);
     let registered = supervise("the bond with the coordinator", staying);
     let (lingering, patience) = (hosting.clone(), Duration::from_millis(config.linger_ms));
-    let ask = AskToken(config.token);
+    let ask = Admit(AskToken(config.token));
     let coordinator = CoordinatorServer::new(CoordinatorService(hosting.clone()))
         .max_decoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX);
@@ -181,9 +188,7 @@ pub async fn serve(
         .add_service(InterceptedService::new(shards, ask.clone()))
         .add_service(InterceptedService::new(coordinator, ask.clone()))
         .add_service(InterceptedService::new(host, ask))
-        .serve_with_incoming(
-            TcpIncoming::from(listener).map(|accepted| accepted.inspect(socket::tune)),
-        );
+        .serve_with_incoming(accept(listener, crowd));
     let hosts = async {
         if let Some((hosting, servers)) = hosts_later {
             spawn_blocking(move || hosting.begin(servers)).await??;

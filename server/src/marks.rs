@@ -146,7 +146,7 @@ impl Marks {
         if !path.try_exists().map_err(disk::at(&path))? {
             disk::create_folders(path.parent().unwrap_or(folder))?;
             // Written out, and so allocated: a full disk is an error here, and no signal at a store later.
-            disk::replace(&path, head.fresh())?;
+            disk::replace_secret(&path, head.fresh())?;
         }
         for text in &told {
             tracing::warn!("{text}");

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, RunId, ShardId};
-use tradewind_proto::convert;
+use tradewind_common::{BlockId, Generation, GroupId, Incarnation, RunId, ShardId};
+use tradewind_proto::convert::{self, Malformed};
 use tradewind_proto::frame::Framed;
 use tradewind_proto::v1;
 
@@ -100,6 +100,36 @@ pub fn verdict_to_wire(verdict: Verdict) -> v1::Verdict {
     }
 }
 
+/// Vectors beside a block's values that an optimizer keeps, at most.
+const SLOTS_MAX: u32 = 3;
+
+/// Refuses a record that brings more values than its block can take, before any of them is kept. `length` is how
+/// many a block has.
+pub fn most_of(
+    head: &v1::Record,
+    bulk: usize,
+    length: impl Fn(BlockId) -> usize,
+) -> Result<(), Refusal> {
+    let (block, vectors) = match &head.entry {
+        Some(v1::record::Entry::State(state)) => (state.block, 1 + state.slots.min(SLOTS_MAX)),
+        Some(v1::record::Entry::Update(update)) => (update.block, 1),
+        // Neither has any; the second is refused when it is complete.
+        Some(v1::record::Entry::Probe(_)) | None => return Ok(()),
+    };
+    let block = BlockId(block);
+    let expected = length(block) * vectors as usize;
+    let given = bulk.div_ceil(4);
+    match expected {
+        0 => Err(Refusal::UnknownBlock(block)),
+        _ if given > expected => Err(Refusal::WrongLength {
+            block,
+            expected,
+            given,
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// A record whose values arrive.
 pub struct Incoming {
     head: v1::Record,
@@ -114,7 +144,7 @@ impl Incoming {
         Self {
             head,
             left: bulk,
-            // What it claims comes from a server of the fleet, and is bounded by its length.
+            // What it claims is no more than its block has: see `most_of`.
             values: Vec::with_capacity(bulk / 4),
             cut: Vec::new(),
         }
@@ -145,24 +175,27 @@ impl Incoming {
         let entry = match entry {
             v1::record::Entry::Probe(_) => LogEntry::Probe,
             v1::record::Entry::State(state) => LogEntry::State(decode_state(state, self.values)?),
-            v1::record::Entry::Update(update) => LogEntry::Update(Update {
-                block: BlockId(update.block),
-                decided: update.decided.iter().map(place).collect::<Result<_, _>>()?,
-                applied: update.applied.then(|| Applied {
-                    rate: update.rate,
-                    momentum: update.momentum,
-                    scales: update.scales,
-                    samples: update.samples,
-                    weight: update.weight,
-                    gradient: Arc::new(self.values),
-                }),
-            }),
+            v1::record::Entry::Update(update) => {
+                let samples = count("samples", update.samples)?;
+                LogEntry::Update(Update {
+                    block: BlockId(update.block),
+                    decided: update.decided.iter().map(place).collect::<Result<_, _>>()?,
+                    applied: update.applied.then(|| Applied {
+                        rate: update.rate,
+                        momentum: update.momentum,
+                        scales: update.scales,
+                        samples,
+                        weight: update.weight,
+                        gradient: Arc::new(self.values),
+                    }),
+                })
+            }
         };
         Ok(Record {
             log: Generation(head.log),
             fill: Generation(head.fill),
-            previous: head.previous,
-            seq: head.seq,
+            previous: count("previous", head.previous)?,
+            seq: count("seq", head.seq)?,
             entry,
         })
     }
@@ -186,8 +219,8 @@ fn decode_state(state: v1::State, mut values: Vec<f32>) -> Result<BlockState, Re
         id: BlockId(state.block),
         slots: slots.collect(),
         values: Arc::new(values),
-        version: state.version,
-        samples_applied: state.samples_applied,
+        version: count("version", state.version)?,
+        samples_applied: count("samples_applied", state.samples_applied)?,
         decided: places.collect::<Result<_, _>>()?,
     })
 }
@@ -203,15 +236,23 @@ fn place(place: &v1::Place) -> Result<(GroupId, Incarnation, Decided), Refusal> 
         }
     };
     let decided = Decided {
-        clock: Clock(place.clock),
+        clock: convert::clock("clock", place.clock).map_err(refused)?,
         verdict,
-        delay: place.delay,
+        delay: count("delay", place.delay)?,
     };
     Ok((
         GroupId(place.group),
         Incarnation(place.incarnation),
         decided,
     ))
+}
+
+fn count(field: &'static str, given: u64) -> Result<u64, Refusal> {
+    convert::count(field, given).map_err(refused)
+}
+
+fn refused(Malformed { field, problem }: Malformed) -> Refusal {
+    Refusal::Malformed { field, problem }
 }
 
 fn malformed(field: &'static str, problem: String) -> Refusal {

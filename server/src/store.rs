@@ -142,7 +142,8 @@ impl Store {
         let part = self
             .within
             .join(format!("state-{}.json.part", self.incarnation));
-        let written = disk::replace_by(part, &path, disk::with_checksum(state)).map_err(at(&path));
+        let written =
+            disk::replace_secret_by(part, &path, disk::with_checksum(state)).map_err(at(&path));
         between(Step::Written);
         *deposed = self.later()?;
         if let Some(by) = *deposed {

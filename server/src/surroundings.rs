@@ -1,12 +1,14 @@
 //! What the shards of a server share, and what they have to say to the coordinator.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tradewind_common::{RunId, ServerId, ShardId};
 use tradewind_core::order::{NotCaptured, ShardFile, ShardReport};
 use tradewind_proto::auth::Token;
 
+use crate::budget::Budget;
 use crate::clock::Origin;
 use crate::snapshot::Folder;
 
@@ -36,6 +38,8 @@ pub struct Surroundings {
     pub folder: Option<PathBuf>,
     /// Where reports go.
     pub reports: mpsc::Sender<ReportToSend>,
+    /// Room for what arrives.
+    pub(crate) arriving: Arc<Budget>,
 }
 
 impl Surroundings {

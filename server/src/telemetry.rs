@@ -17,8 +17,8 @@ pub(crate) use folder::watch_room;
 pub(crate) use members::Members;
 pub use table::{ALL, Kind, Metric, markdown};
 use table::{
-    BARE, CONTRIBUTIONS, EVENTS, LOG_LOST, LOST, MOMENTUM, PULLED, PUSHED, REFUSALS, RUNS, STREAMS,
-    UPDATES,
+    BARE, CONNECTIONS, CONTRIBUTIONS, EVENTS, LIMITS, LOG_LOST, LOST, MOMENTUM, PULLED, PUSHED,
+    REFUSALS, RUNS, STREAMS, UPDATES,
 };
 
 /// Whether anybody is told of metrics: what costs time to find out is not looked at for nobody.
@@ -101,6 +101,17 @@ pub fn pulled(bytes: usize) {
 /// The number of open exchange streams changed.
 pub fn streams(change: f64) {
     gauge!(STREAMS.name).increment(change);
+}
+
+/// A limit that guards the server was reached.
+pub fn limit_reached(limit: &'static str) {
+    counter!(LIMITS.name, "limit" => limit).increment(1);
+}
+
+/// So many connections have shown a valid token, and so many have not.
+pub fn connections((known, strangers): (usize, usize)) {
+    gauge!(CONNECTIONS.name, "standing" => "known").set(known as f64);
+    gauge!(CONNECTIONS.name, "standing" => "stranger").set(strangers as f64);
 }
 
 /// So many lines of the log are lost by now.

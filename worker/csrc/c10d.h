@@ -26,6 +26,23 @@ char* tradewind_store_connect(
     const char* host, uint16_t port, int64_t timeout_ms, tradewind_store** out);
 void tradewind_store_free(tradewind_store* store);
 
+// Makes the seal of a value under its name: TRADEWIND_SEAL_BYTES of them, from a key of as many.
+#define TRADEWIND_SEAL_BYTES 32
+typedef void (*tradewind_sealer)(
+    const uint8_t* key, const uint8_t* name, size_t name_bytes, const uint8_t* value,
+    size_t value_bytes, uint8_t* seal);
+// The same store, in which every value carries its seal. A value that does not is an error when it
+// is read. Counters, and which keys there are, are nobody's word.
+char* tradewind_store_sealed(
+    const tradewind_store* store, tradewind_sealer sealer, const uint8_t* key,
+    tradewind_store** out);
+// What ranks do with it: a value under a key, and the value that is there once there is one, which
+// has at most `capacity` bytes; `length` says how many.
+char* tradewind_store_set(
+    tradewind_store* store, const char* key, const uint8_t* value, size_t length);
+char* tradewind_store_get(
+    tradewind_store* store, const char* key, uint8_t* value, size_t capacity, size_t* length);
+
 // Joins the group of `size` ranks that meet in `store` under `prefix`; returns when all are
 // connected, or `timeout_ms` has passed. Collectives have no timeout. `host` names this rank's own
 // network address.

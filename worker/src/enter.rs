@@ -71,7 +71,7 @@ fn meet(member: &Member, membership: &Membership) -> anyhow::Result<C10d> {
         membership.formed(Some(Box::new(move || breaker.break_group())));
     };
     let settings = &member.process.settings;
-    let RankSettings { id, layout, .. } = settings;
+    let layout = &settings.layout;
     let own = member.store.as_ref();
     let own = own.filter(|_| joined.store_address == member.store_address());
     let connected;
@@ -89,9 +89,11 @@ fn meet(member: &Member, membership: &Membership) -> anyhow::Result<C10d> {
             &connected
         }
     };
-    let prefix = format!("{}/{}/{}", id.run, id.group, joined.incarnation);
+    // The store asks nobody for anything: what was written in it by who does not know the token is refused.
+    let (key, prefix) = settings.meeting(joined.incarnation);
+    let store = store.sealed(&key).map_err(GroupError::Form)?;
     let rendezvous = Rendezvous {
-        store,
+        store: &store,
         prefix: &prefix,
         host: &member.config.cluster.host,
         timeout: settings.lease(),

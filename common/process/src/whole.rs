@@ -10,10 +10,31 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Most files left half-written beside one place before it is given up.
 const PARTS_MAX: u32 = 1000;
+
+/// Who may read and write a file that is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum For {
+    /// As the umask says.
+    All,
+    /// Its owner alone, whatever the umask says.
+    Owner,
+}
+
+impl For {
+    fn options(self) -> OpenOptions {
+        let mut options = OpenOptions::new();
+        options.write(true).mode(match self {
+            Self::All => 0o666,
+            Self::Owner => 0o600,
+        });
+        options
+    }
+}
 
 /// An error that names the path.
 pub fn at(path: &Path) -> impl Fn(io::Error) -> io::Error + '_ {
@@ -49,7 +70,19 @@ impl Part {
     /// # Errors
     /// It is there, or cannot be created.
     pub fn create(path: PathBuf) -> io::Result<Self> {
-        let file = OpenOptions::new().write(true).create_new(true).open(&path);
+        Self::fresh(path, For::All)
+    }
+
+    /// As [`create`](Self::create), of a file that its owner alone may read, whatever the umask.
+    ///
+    /// # Errors
+    /// It is there, or cannot be created.
+    pub fn create_secret(path: PathBuf) -> io::Result<Self> {
+        Self::fresh(path, For::Owner)
+    }
+
+    fn fresh(path: PathBuf, readers: For) -> io::Result<Self> {
+        let file = readers.options().create_new(true).open(&path);
         Self::of(file, path)
     }
 
@@ -59,7 +92,12 @@ impl Part {
     /// # Errors
     /// It cannot be created.
     pub fn over(path: PathBuf) -> io::Result<Self> {
-        Self::of(File::create(&path), path)
+        Self::again(path, For::All)
+    }
+
+    fn again(path: PathBuf, readers: For) -> io::Result<Self> {
+        let file = readers.options().create(true).truncate(true).open(&path);
+        Self::of(file, path)
     }
 
     /// Creates `target.part`, or the first of `target.part-1`, … that is not there.
@@ -67,8 +105,12 @@ impl Part {
     /// # Errors
     /// It cannot be created, or there are a thousand already.
     pub fn beside(target: &Path) -> io::Result<Self> {
+        Self::next_to(target, For::All)
+    }
+
+    fn next_to(target: &Path, readers: For) -> io::Result<Self> {
         for number in 0..PARTS_MAX {
-            match Self::create(part_of(target, number)) {
+            match Self::fresh(part_of(target, number), readers) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 made => return made,
             }
@@ -151,12 +193,38 @@ pub fn replace_by(part: PathBuf, target: &Path, bytes: impl AsRef<[u8]>) -> io::
     filled(Part::over(part)?, bytes)?.publish(target)
 }
 
+/// As [`replace_by`], of a file that its owner alone may read, whatever the umask.
+///
+/// # Errors
+/// It cannot be written; what was there before still is.
+pub fn replace_secret_by(part: PathBuf, target: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    filled(Part::again(part, For::Owner)?, bytes)?.publish(target)
+}
+
+/// As [`replace`], of a file that its owner alone may read, whatever the umask.
+///
+/// # Errors
+/// It cannot be written; what was there before still is.
+pub fn replace_secret(target: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    filled(Part::next_to(target, For::Owner)?, bytes)?.publish(target)
+}
+
 /// Puts a file with these bytes in its place. After a power cut it may be empty.
 ///
 /// # Errors
 /// It cannot be written; what was there before still is.
 pub fn write(target: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     let written = Part::beside(target).and_then(|part| filled(part, bytes)?.place(target));
+    written.map_err(cannot_write(target))
+}
+
+/// As [`write()`], of a file that its owner alone may read, whatever the umask.
+///
+/// # Errors
+/// It cannot be written; what was there before still is.
+pub fn write_secret(target: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    let part = Part::next_to(target, For::Owner);
+    let written = part.and_then(|part| filled(part, bytes)?.place(target));
     written.map_err(cannot_write(target))
 }
 
@@ -223,6 +291,28 @@ mod tests {
         second.place(&target).unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"second");
         assert_eq!(names(folder.path()), ["a"]);
+    }
+
+    #[test]
+    fn a_secret_is_its_owners_alone_also_where_a_file_was_that_all_could_read() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("token");
+        let mode = || fs::metadata(&target).unwrap().permissions().mode() & 0o777;
+        let part = || folder.path().join("own.part");
+        let ways: [&dyn Fn() -> io::Result<()>; 4] = [
+            &|| write_secret(&target, "s"),
+            &|| replace_secret(&target, "s"),
+            &|| replace_secret_by(part(), &target, "s"),
+            &|| Part::create_secret(part())?.publish(&target),
+        ];
+        for way in ways {
+            write(&target, "").unwrap();
+            let open = fs::Permissions::from_mode(0o666);
+            fs::set_permissions(&target, open).unwrap();
+            way().unwrap();
+            assert_eq!(mode(), 0o600);
+        }
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! The folder of a run.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -47,7 +46,7 @@ impl RunFolder {
                 path.display()
             );
         }
-        let made = fs::create_dir_all(path.join("logs"));
+        let made = make(&path.join("logs"));
         made.with_context(|| format!("cannot make {}", path.display()))?;
         let path = fs::canonicalize(path)?;
         // One that cannot be locked is nobody's; what was made here would be in the way of the next try.
@@ -71,7 +70,7 @@ impl RunFolder {
         let before = fs::read_to_string(path.join(run_files::CONFIG));
         let before =
             before.with_context(|| format!("cannot read the run in {}", path.display()))?;
-        fs::create_dir_all(path.join("logs"))?;
+        make(&path.join("logs"))?;
         Ok(Self {
             path,
             _lock: lock,
@@ -100,23 +99,16 @@ impl RunFolder {
         Ok(whole::write(&self.file(name), text)?)
     }
 
-    /// Writes a file that only its owner may read.
+    /// Writes a file that only its owner may read, so that readers see all of it or none.
     pub fn write_secret(&self, name: &str, text: &str) -> anyhow::Result<()> {
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(true)
-            .write(true)
-            .mode(0o600)
-            .open(self.file(name));
-        file.and_then(|mut file| file.write_all(text.as_bytes()))
-            .with_context(|| format!("cannot write {}", self.file(name).display()))
+        Ok(whole::write_secret(&self.file(name), text)?)
     }
 
     /// Removes the folder of a run that never began, and puts the former one back. One that was
     /// reopened stays, with its former configuration.
     pub fn discard(self) {
         if let Some(before) = &self.before {
-            let _ = self.write(run_files::CONFIG, before);
+            let _ = self.write_secret(run_files::CONFIG, before);
             return;
         }
         let _ = fs::remove_dir_all(&self.path);
@@ -124,6 +116,12 @@ impl RunFolder {
             let _ = fs::rename(moved, &self.path);
         }
     }
+}
+
+/// Makes a folder and those above it, in which nobody but their owner writes, whatever the umask: who can put files
+/// there can make the run train on them.
+fn make(path: &Path) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o755).create(path)
 }
 
 /// Moves the coordinator's state aside, if there is some: the fleet that begins here is a new one, and
@@ -231,6 +229,21 @@ mod tests {
             fs::read_to_string(path.join("config.toml")).unwrap(),
             "first"
         );
+    }
+
+    #[test]
+    fn secrets_are_their_owners_alone_and_nobody_else_writes_into_the_folder() {
+        use std::os::unix::fs::PermissionsExt;
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("deep/r");
+        let run = RunFolder::create(&path).unwrap();
+        run.write("token", "open to all").unwrap();
+        run.write_secret("token", "secret").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&run.file("token")), 0o600);
+        for folder in [&path, &path.join("logs")] {
+            assert_eq!(mode(folder) & 0o022, 0, "{}", folder.display());
+        }
     }
 
     #[test]

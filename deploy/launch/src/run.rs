@@ -66,7 +66,7 @@ pub async fn launch<C: RunHooks>(
     } else {
         (RunFolder::create(out)?, None)
     };
-    folder.write(run_files::CONFIG, config.resolved())?;
+    folder.write_secret(run_files::CONFIG, config.resolved())?;
     let token = secret()?;
     folder.write_secret(run_files::TOKEN, &token)?;
     let mut interruption = Interruption::new()?;

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use bytes::{Buf, Bytes};
 
-use super::scan::{Scan, scan};
+use super::scan::{Scan, complete, scan};
 use super::{Bulk, HEAD_BYTES_MAX, PREFIX_BYTES};
 
 /// Bytes that are no frame. The stream cannot be read any further.
@@ -52,6 +52,8 @@ pub struct Reader<M> {
     /// The beginning of what is being read.
     gathered: Vec<u8>,
     max: usize,
+    /// Of a message that is gathered whole: what its first bytes say, until it is asked for.
+    beginning: Option<(M, usize)>,
     message: PhantomData<M>,
 }
 
@@ -62,8 +64,16 @@ impl<M: Bulk> Reader<M> {
             state: State::Prefix,
             gathered: Vec::with_capacity(HEAD_BYTES_MAX),
             max,
+            beginning: None,
             message: PhantomData,
         }
+    }
+
+    /// The beginning of a message that is long and is gathered whole, because its values are not its last field or
+    /// its head is long: fields that its first bytes have, and its bytes in all. Once for each such message, when
+    /// [`next`](Self::next) asks for more bytes: whoever reads looks at it before more is kept.
+    pub fn beginning(&mut self) -> Option<(M, usize)> {
+        self.beginning.take()
     }
 
     /// Whether the stream may end here: between two messages.
@@ -104,6 +114,10 @@ impl<M: Bulk> Reader<M> {
                             return Ok(None);
                         }
                         Scan::Plain => {
+                            let first = self.first(length, bytes);
+                            // What cannot be read is refused when it is decoded.
+                            let message = M::decode(complete(&first)).unwrap_or_default();
+                            self.beginning = Some((message, length));
                             let whole = true;
                             self.state = State::Head { length, whole };
                         }
@@ -118,6 +132,7 @@ impl<M: Bulk> Reader<M> {
                     if !self.gather(bytes, length) {
                         return Ok(None);
                     }
+                    self.beginning = None;
                     let mut message: M = decode(Bytes::from(std::mem::take(&mut self.gathered)))?;
                     let bulk = message.take_bulk();
                     let held = bulk.len();
@@ -150,6 +165,12 @@ impl<M: Bulk> Reader<M> {
         let piece = bytes.split_to(missing.min(bytes.len()));
         self.gathered.extend_from_slice(&piece);
         self.gathered.len() == wanted
+    }
+
+    /// The first bytes of a message, of those that are gathered and have come.
+    fn first(&self, length: usize, bytes: &Bytes) -> Vec<u8> {
+        let room = HEAD_BYTES_MAX.min(length) - self.gathered.len();
+        [&self.gathered, &bytes[..bytes.len().min(room)]].concat()
     }
 
     /// Looks for the bulk bytes behind what is gathered and what has come.

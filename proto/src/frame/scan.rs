@@ -76,6 +76,30 @@ pub(super) fn scan(bytes: &[u8], length: usize, paths: &[&[u32]]) -> Scan {
     }
 }
 
+/// Those of the first bytes of a message that are whole fields.
+pub(super) fn complete(bytes: &[u8]) -> &[u8] {
+    let mut end = 0;
+    while let Some(next) = field_end(bytes, end).filter(|next| *next <= bytes.len()) {
+        end = next;
+    }
+    &bytes[..end]
+}
+
+/// Where the field ends that begins there.
+fn field_end(bytes: &[u8], mut at: usize) -> Option<usize> {
+    let key = varint(bytes, &mut at)?;
+    match key & 7 {
+        0 => varint(bytes, &mut at).map(|_| at),
+        1 => Some(at + 8),
+        5 => Some(at + 4),
+        2 => {
+            let size = varint(bytes, &mut at)?;
+            at.checked_add(usize::try_from(size).ok()?)
+        }
+        _ => None,
+    }
+}
+
 /// The message up to the key of its bulk field, the enclosing message's length put right.
 fn without_bulk(bytes: &[u8], outer: Option<(usize, u32, usize)>, key_at: usize) -> Vec<u8> {
     let Some((outer_at, number, inner_at)) = outer else {

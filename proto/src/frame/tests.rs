@@ -253,3 +253,33 @@ fn what_is_no_frame_is_refused() {
     cut[at] ^= 1;
     refused(&cut, "");
 }
+
+/// Who a message is for is known before more of it is kept than its first bytes.
+#[test]
+fn a_message_that_is_gathered_whole_says_first_whom_it_is_for() {
+    // A long head, and values that are not last.
+    let record = records().into_iter().find(|record| match &record.entry {
+        Some(record::Entry::State(state)) => state.places.len() == 300,
+        _ => false,
+    });
+    let bytes = framed(&record.unwrap());
+    for first in [PREFIX_BYTES + HEAD_BYTES_MAX, bytes.len() - 1] {
+        let mut reader = Reader::<Record>::new(MAX);
+        let mut begun = Bytes::copy_from_slice(&bytes[..first]);
+        assert_eq!(reader.next(&mut begun).unwrap(), None);
+        let (head, length) = reader.beginning().unwrap();
+        assert_eq!((&*head.run, head.shard, head.seq), ("climate", 2, 300));
+        assert_eq!((head.entry, length), (None, bytes.len() - PREFIX_BYTES));
+        assert_eq!(reader.beginning(), None);
+        let mut rest = Bytes::copy_from_slice(&bytes[first..]);
+        assert!(matches!(reader.next(&mut rest), Ok(Some(Part::Head(..)))));
+        assert_eq!(reader.beginning(), None);
+    }
+    // Of others nothing is kept.
+    let mut reader = Reader::<PushFrame>::new(MAX);
+    let mut begun = Bytes::from(framed(&gradient(5_000))).slice(..300);
+    assert!(matches!(reader.next(&mut begun), Ok(Some(Part::Head(..)))));
+    assert!(matches!(reader.next(&mut begun), Ok(Some(Part::Bulk(..)))));
+    assert_eq!(reader.next(&mut begun).unwrap(), None);
+    assert_eq!(reader.beginning(), None);
+}

@@ -15,7 +15,9 @@ use tonic::body::Body;
 use tradewind_common::{BlockId, Compression, RunId, ShardId};
 use tradewind_proto::convert;
 use tradewind_proto::frame::{FrameError, Framed, Outgoing, Part, Reader};
-use tradewind_proto::limits::{BYTES_IN_FLIGHT_MAX, FRAME_BYTES_MAX, FRAMES_IN_FLIGHT_MAX};
+use tradewind_proto::limits::{
+    BYTES_IN_FLIGHT_MAX, FRAME_BYTES_MAX, FRAME_HEAD_BYTES_MAX, FRAMES_IN_FLIGHT_MAX,
+};
 use tradewind_proto::v1::{self, PullFrame, PushFrame};
 
 use super::incoming::Incoming;
@@ -135,6 +137,8 @@ impl Frames {
     async fn read(&mut self, mut body: Body) -> Result<(), Status> {
         let mut reader = Reader::<PushFrame>::new(FRAME_BYTES_MAX);
         let mut arriving = None;
+        // There is room already for a frame that is gathered whole before it is taken apart.
+        let mut has_room = false;
         let mut turn = Turn::default();
         while let Some(frame) = body.frame().await {
             let Ok(mut bytes) = frame?.into_data() else {
@@ -144,11 +148,16 @@ impl Frames {
                 let (run, entry, incoming) = match part {
                     Part::Head(frame, bulk) => {
                         let (run, entry) = self.run(&frame.run)?;
-                        let (length, form) = entry.block(BlockId(frame.block));
-                        if !self.make_room(length).await {
+                        let block = BlockId(frame.block);
+                        let (length, form) = entry.block(block);
+                        if !std::mem::take(&mut has_room) && !self.make_room(length).await {
                             return Ok(());
                         }
-                        (run, entry, Incoming::new(frame, bulk, (length, form)))
+                        match Incoming::new(frame, bulk, (length, form)) {
+                            Ok(incoming) => (run, entry, incoming),
+                            // Nothing behind it is read: the stream ends with the refusal.
+                            Err(refusal) => return self.refuse(&run, &entry, block, refusal).await,
+                        }
                     }
                     Part::Bulk(piece) => {
                         let (run, entry, mut incoming): (RunId, RunEntry, Incoming) =
@@ -171,6 +180,18 @@ impl Frames {
                 shard.send(message).await.map_err(refuse::gone)?;
                 turn.spend(bytes as u64).await;
             }
+            if let Some((frame, bytes)) = reader.beginning() {
+                let (run, entry) = self.run(&frame.run)?;
+                let block = BlockId(frame.block);
+                let (length, form) = entry.block(block);
+                if !self.make_room(length).await {
+                    return Ok(());
+                }
+                has_room = true;
+                if let Some(refusal) = too_long(block, bytes, (length, form)) {
+                    return self.refuse(&run, &entry, block, refusal).await;
+                }
+            }
         }
         if reader.between_messages() {
             Ok(())
@@ -178,6 +199,19 @@ impl Frames {
             let text = "the stream ended inside a message".into();
             Err(refuse::no_frame(FrameError::Unreadable(text)))
         }
+    }
+
+    /// Has the shard count a frame that is refused before its values have come; it answers those before it first.
+    async fn refuse(
+        &mut self,
+        run: &RunId,
+        entry: &RunEntry,
+        block: BlockId,
+        refusal: Refusal,
+    ) -> Result<(), Status> {
+        let shard = self.shard(run, entry, block).await?;
+        let refused = Message::Malformed(refusal, self.stream);
+        shard.send(refused).await.map_err(refuse::gone)
     }
 
     /// Waits until a block of so many values may be in flight; `false` if the client has gone.
@@ -229,6 +263,22 @@ impl Frames {
         self.open.insert(key, handle.clone());
         Ok(handle)
     }
+}
+
+/// Why a frame of so many bytes is refused that is to be gathered whole: no frame for its block is so long.
+fn too_long(block: BlockId, bytes: usize, (length, form): (usize, Compression)) -> Option<Refusal> {
+    if length == 0 {
+        return Some(Refusal::UnknownBlock(block));
+    }
+    // Initial values are f32 in every run.
+    let values = Compression::None.encoded_max(length);
+    let most = values.max(form.encoded_max(length));
+    (bytes > most + FRAME_HEAD_BYTES_MAX).then_some(Refusal::WrongBytes {
+        block,
+        values: length,
+        expected: most,
+        given: bytes,
+    })
 }
 
 fn encode(reply: Reply) -> Framed {

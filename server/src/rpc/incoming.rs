@@ -30,12 +30,19 @@ enum Values {
     Encoded(Compression, Vec<u8>),
     /// In a form that this run does not exchange, which is passed over.
     Unknown(i32),
+    /// For a block that there is not, passed over as well.
+    Nowhere,
 }
 
 impl Incoming {
     /// The frame of `head`, for a block of `length` values, whose gradients come as they are or as
-    /// `form` says; `bulk` bytes follow.
-    pub fn new(head: PushFrame, bulk: usize, (length, form): (usize, Compression)) -> Self {
+    /// `form` says; `bulk` bytes follow. Refused before any of them is kept where they are more than
+    /// the block takes.
+    pub fn new(
+        head: PushFrame,
+        bulk: usize,
+        (length, form): (usize, Compression),
+    ) -> Result<Self, Refusal> {
         let (given, form) = match &head.action {
             Some(push_frame::Action::Gradient(gradient)) => (gradient.dtype, form),
             Some(push_frame::Action::Create(create)) => (create.dtype, Compression::None),
@@ -43,22 +50,37 @@ impl Incoming {
                 (DType::DtypeF32.into(), Compression::None)
             }
         };
+        let block = BlockId(head.block);
         // A claim alone sets no memory aside.
-        let values = if given == i32::from(DType::DtypeF32) {
-            Values::Plain(Vec::with_capacity(length.min(bulk / 4)), Vec::new())
+        let values = if length == 0 {
+            Values::Nowhere
+        } else if given == i32::from(DType::DtypeF32) {
+            let most = Compression::None.encoded_max(length);
+            if bulk > most {
+                return Err(too_long(block, bulk, length));
+            }
+            Values::Plain(Vec::with_capacity(bulk / 4), Vec::new())
         } else if given == i32::from(convert::dtype(form)) {
             let most = form.encoded_max(length);
-            Values::Encoded(form, Vec::with_capacity(most.min(bulk)))
+            if bulk > most {
+                return Err(Refusal::WrongBytes {
+                    block,
+                    values: length,
+                    expected: most,
+                    given: bulk,
+                });
+            }
+            Values::Encoded(form, Vec::with_capacity(bulk))
         } else {
             Values::Unknown(given)
         };
-        Self {
+        Ok(Self {
             head,
             values,
             bulk,
             left: bulk,
             length,
-        }
+        })
     }
 
     /// Takes the next bytes of its values in.
@@ -67,7 +89,7 @@ impl Incoming {
         match &mut self.values {
             Values::Plain(values, cut) => convert::append_bulk(piece, values, cut),
             Values::Encoded(_, bytes) => bytes.extend_from_slice(piece),
-            Values::Unknown(_) => {}
+            Values::Unknown(_) | Values::Nowhere => {}
         }
     }
 
@@ -140,6 +162,25 @@ fn malformed(field: &'static str, problem: String) -> Refusal {
     Refusal::Malformed { field, problem }
 }
 
+fn no_floats(bytes: usize) -> Refusal {
+    malformed(
+        "values",
+        format!("{bytes} bytes are no whole number of f32"),
+    )
+}
+
+/// More f32 than a block has.
+fn too_long(block: BlockId, bytes: usize, expected: usize) -> Refusal {
+    match bytes.is_multiple_of(4) {
+        true => Refusal::WrongLength {
+            block,
+            expected,
+            given: bytes / 4,
+        },
+        false => no_floats(bytes),
+    }
+}
+
 /// Why an encoding is refused: as the same fault in f32 is, where f32 can have it.
 fn refuse(block: BlockId, error: DecodeError) -> Refusal {
     match error {
@@ -167,12 +208,9 @@ impl Values {
     fn decode(self, block: BlockId, bulk: usize, length: usize) -> Result<Vec<f32>, Refusal> {
         match self {
             Self::Plain(values, cut) if cut.is_empty() => Ok(values),
-            Self::Plain(..) => Err(malformed(
-                "values",
-                format!("{bulk} bytes are no whole number of f32"),
-            )),
+            Self::Plain(..) => Err(no_floats(bulk)),
             // The shard knows no such block, and says so.
-            Self::Encoded(..) if length == 0 => Ok(Vec::new()),
+            Self::Nowhere => Ok(Vec::new()),
             Self::Encoded(form, bytes) => {
                 let mut values = vec![0.0; length];
                 let decoded = form.decode(&bytes, &mut values);

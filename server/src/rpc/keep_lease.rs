@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status, Streaming};
-use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank, RunId};
+use tradewind_common::{Generation, GroupId, Incarnation, Rank, RunId};
 use tradewind_proto::convert;
 use tradewind_proto::v1;
 
@@ -78,7 +78,7 @@ impl Keeper {
             return Err(Status::invalid_argument(text));
         }
         let beat = Beat {
-            clock: Clock(beat.clock),
+            clock: convert::clock("clock", beat.clock).map_err(refuse::malformed)?,
             steps_per_second: speed,
         };
         let (run, caller) = (self.run.clone(), self.caller);

@@ -117,16 +117,12 @@ pub fn report_to_wire(run: &RunId, report: ShardReport) -> v1::Acknowledge {
 
 /// A report of a shard from the wire.
 pub fn report_from_wire(report: v1::Acknowledge) -> Result<(RunId, ShardReport), Malformed> {
-    if report.clock_seen == Some(u64::MAX) {
-        return Err(Malformed {
-            field: "clock_seen",
-            problem: "no clock comes after it".into(),
-        });
-    }
+    let clock_seen = report.clock_seen;
+    let clock_seen = clock_seen.map(|clock| convert::clock("clock_seen", clock));
     let copy = |copy: &v1::CopyHolder| (ServerId(copy.server), Generation(copy.since));
     let seen = Acknowledge {
         generation: Generation(report.generation),
-        clock_seen: report.clock_seen.map(Clock),
+        clock_seen: clock_seen.transpose()?,
         complete: report.complete,
         full: report.full.iter().map(copy).collect(),
         stalled: report.stalled.iter().map(copy).collect(),
@@ -138,8 +134,8 @@ pub fn report_from_wire(report: v1::Acknowledge) -> Result<(RunId, ShardReport),
         damaged: report.damaged,
         lost: Lacking {
             loss: Loss {
-                updates: report.lost_updates,
-                samples: report.lost_samples,
+                updates: convert::count("lost_updates", report.lost_updates)?,
+                samples: convert::count("lost_samples", report.lost_samples)?,
             },
             told_of: Generation(report.lost_told_of),
         },
@@ -190,16 +186,24 @@ pub fn captured_to_wire(
 pub fn captured_from_wire(
     captured: v1::Captured,
 ) -> Result<(RunId, ShardId, u64, Result<ShardFile, NotCaptured>), Malformed> {
+    let count = convert::count;
+    let clock = convert::clock("clock", captured.clock)?;
     let result = match captured.file {
         Some(file) => Ok(ShardFile {
             name: file.name,
-            bytes: file.bytes,
+            bytes: count("bytes", file.bytes)?,
             digest: file.digest,
-            versions: (file.version_min, file.version_max),
-            samples: (file.samples_min, file.samples_max),
-            clock_next: Clock(file.clock_next),
+            versions: (
+                count("version_min", file.version_min)?,
+                count("version_max", file.version_max)?,
+            ),
+            samples: (
+                count("samples_min", file.samples_min)?,
+                count("samples_max", file.samples_max)?,
+            ),
+            clock_next: convert::clock("clock_next", file.clock_next)?,
         }),
-        None if captured.failure == PASSED => Err(NotCaptured::Passed(Clock(captured.clock))),
+        None if captured.failure == PASSED => Err(NotCaptured::Passed(clock)),
         None => Err(NotCaptured::Failed(captured.failure)),
     };
     let run = convert::run_id(&captured.run)?;

@@ -21,7 +21,9 @@ use tradewind_common::{
 use tradewind_proto::auth::Token;
 
 use super::{Message, Ordered, ShardHandle};
+use crate::budget::Budget;
 use crate::clock::Origin;
+use crate::limits::Notices;
 use crate::surroundings::Surroundings;
 use tradewind_core::ReplyTo;
 use tradewind_core::askers::Wants;
@@ -78,12 +80,14 @@ async fn counts_too_far() {
     let server = ServerId(0);
     let shard = Shard::new(server, ShardId(3), Arc::new(spec), &layout, [BlockId(0)]);
     let (reports, _heard) = mpsc::channel(8);
+    let origin = Origin::start();
     let surroundings = Surroundings {
         server,
-        origin: Origin::start(),
+        origin,
         token: Token::default(),
         folder: None,
         reports,
+        arriving: Budget::new(Arc::new(Notices::new(server, origin, None))),
     };
     let name = (RunId::new("counted").unwrap(), ShardId(3));
     let handle = ShardHandle::spawn(shard, name, surroundings);

@@ -55,7 +55,7 @@ impl<T> Manifest<T> {
 pub fn write<T: Serialize>(folder: &Folder, manifest: &Manifest<T>) -> io::Result<()> {
     let path = folder.manifest(&manifest.run, manifest.number);
     let json = serde_json::to_vec_pretty(manifest).map_err(io::Error::from);
-    disk::replace(&path, disk::with_checksum(&json.map_err(disk::at(&path))?))?;
+    disk::replace_secret(&path, disk::with_checksum(&json.map_err(disk::at(&path))?))?;
     // Whoever made the folders may have died before they were there for good.
     let run = folder.run(&manifest.run);
     run.ancestors().take(3).try_for_each(disk::sync_folder)

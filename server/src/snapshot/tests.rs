@@ -156,3 +156,16 @@ fn same(left: &[BlockState], right: &[BlockState]) {
     assert_eq!(left, right);
     assert_eq!(bits(left), bits(right));
 }
+
+#[test]
+fn a_snapshot_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = World::new();
+    world.snapshot(1, 2);
+    let folder = world.folder.snapshot(&world.run, 1);
+    let files = std::fs::read_dir(&folder).unwrap();
+    let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    let modes: Vec<u32> = files.map(|file| mode(&file.unwrap().path())).collect();
+    assert_eq!(modes, [0o600; 3]);
+    assert_eq!(mode(&folder), 0o700);
+}

@@ -82,7 +82,7 @@ fn begin(within: &Path, shard: ShardId) -> io::Result<(Part, PathBuf, String)> {
             again => format!("shard-{:04}-{again}.safetensors", shard.0),
         };
         let target = within.join(&name);
-        let part = match Part::create(within.join(format!("{name}.part"))) {
+        let part = match Part::create_secret(within.join(format!("{name}.part"))) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
             part => part?,
         };

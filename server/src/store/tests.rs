@@ -49,6 +49,20 @@ fn deposed(result: Result<(), StoreError>, want: u64) {
 }
 
 #[test]
+fn the_state_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = folder();
+    let claimed = claim(&folder);
+    claimed.store.write(b"\"one\"").unwrap();
+    let mode = |name: &str| {
+        let metadata = fs::metadata(folder.path().join(name)).unwrap();
+        metadata.permissions().mode() & 0o777
+    };
+    assert_eq!(mode("coordinator"), 0o700);
+    assert_eq!(mode("coordinator/state-1.json"), 0o600);
+}
+
+#[test]
 fn the_state_passes_from_one_to_the_next() {
     let folder = folder();
     let first = claim(&folder);

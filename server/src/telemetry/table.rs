@@ -63,6 +63,10 @@ metrics! {
     STREAMS: Gauge = "tradewind_exchange_streams" [];
     /// Runs of which this server has a shard
     RUNS: Gauge = "tradewind_runs" [];
+    /// How often a limit that guards the server was reached, by limit
+    LIMITS: Counter = "tradewind_limits_reached_total" ["limit"];
+    /// Open connections: those that have shown a valid token are `known`, the others each a `stranger`
+    CONNECTIONS: Gauge = "tradewind_connections" ["standing"];
     /// Lines of the log that could not be written
     LOG_LOST: Counter = "tradewind_log_lines_lost_total" [];
     /// Free bytes of the file system that the fleet's folder is on, for users without privileges

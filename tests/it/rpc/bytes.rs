@@ -114,6 +114,60 @@ fn bytes_that_are_no_message_are_refused_and_change_nothing() {
     });
 }
 
+/// A message whose values are not its last field has to be gathered. It is refused as soon as its first bytes are here,
+/// long before the rest is: what is declared would be 64 or 256 MiB.
+#[test]
+fn nothing_is_gathered_for_a_run_that_is_not_known() {
+    let stage = Stage::new();
+    let address = &stage.fleet.addresses()[0];
+    let mut first = Vec::new();
+    prost::encoding::string::encode(1, &"other".to_owned(), &mut first);
+    // 14 is a gradient, or a state.
+    prost::encoding::bytes::encode(14, &vec![0; 8192], &mut first);
+    stage.fleet.block_on(async {
+        let calls = [
+            ("Exchange", FRAME_BYTES_MAX),
+            ("Replicate", RECORD_BYTES_MAX),
+        ];
+        for (call, most) in calls {
+            let path = format!("/tradewind.v1.Shard/{call}");
+            let body = [prefix(most as u32), first.clone()].concat();
+            let outcome = raw::call(address, TOKEN, &path, (body, 0, End::Closed)).await;
+            let got = (outcome.code, outcome.reason.as_deref());
+            let want = (Some(Code::NotFound as i32), Some("unknown-run"));
+            assert_eq!(got, want, "{call}: {outcome:?}");
+        }
+    });
+}
+
+/// A frame that is longer than any for its block is refused by its head: its values need not come.
+#[test]
+fn a_frame_that_is_too_long_is_refused_before_it_has_come() {
+    let stage = Stage::new();
+    let address = &stage.fleet.addresses()[1];
+    stage.fleet.block_on(async {
+        let before = stage.snapshot().await;
+        let long = framed(&push((READY, 0, 2), (3, 1), 3, &vec![1.0; 100_000]).encode_to_vec());
+        // One of which the head alone comes; one that has to be gathered, of which the beginning does.
+        let head = long[..long.len() - 399_000].to_vec();
+        let mut inner = Vec::new();
+        prost::encoding::string::encode(1, &READY.to_owned(), &mut inner);
+        prost::encoding::uint32::encode(5, &1, &mut inner);
+        prost::encoding::bytes::encode(14, &vec![0; 8192], &mut inner);
+        let gathered = [prefix(FRAME_BYTES_MAX as u32), inner].concat();
+        for body in [head, gathered] {
+            let path = "/tradewind.v1.Shard/Exchange";
+            let outcome = raw::call(address, TOKEN, path, (body, 0, End::Closed)).await;
+            let got = (outcome.code, outcome.reason.as_deref());
+            let want = (Some(Code::InvalidArgument as i32), Some("wrong-length"));
+            assert_eq!(got, want, "{outcome:?}");
+        }
+        let mut after = stage.snapshot().await;
+        after.refused.clone_from(&before.refused);
+        assert_eq!(after, before);
+    });
+}
+
 #[test]
 fn a_stream_that_breaks_in_a_frame_keeps_the_frames_before() {
     let stage = Stage::new();

@@ -1,6 +1,7 @@
 //! Calls to the coordinator that are refused.
 
 use tonic::{Code, Status};
+use tradewind_proto::limits::COUNT_MAX;
 use tradewind_proto::v1::{
     AwaitReadyRequest, Beat, JoinRequest, LeaseChunkRequest, LeaveRequest, SnapshotRequest,
     StatusRequest,
@@ -373,5 +374,24 @@ fn a_bad_call_is_refused_and_changes_nothing() {
         ] {
             good(member()).send(&stage.client).await.unwrap();
         }
+    });
+}
+
+/// Such a clock would be where the group's next life begins, and the one after it would be 0.
+#[test]
+fn a_clock_past_all_that_there_are_is_refused_and_changes_nothing() {
+    let stage = Stage::new();
+    stage.fleet.block_on(async {
+        let before = stage.snapshot().await;
+        for clock in [u64::MAX, COUNT_MAX + 1] {
+            let Call::KeepLease(beat) = heartbeat(member()) else {
+                unreachable!("a beat")
+            };
+            let call = Call::KeepLease(Beat { clock, ..beat });
+            let want = (Code::InvalidArgument, "malformed", "clock: ");
+            let told = call.send(&stage.client).await;
+            assert_refused(&format!("clock {clock}"), told, want);
+        }
+        assert_eq!(stage.snapshot().await, before);
     });
 }

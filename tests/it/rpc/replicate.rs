@@ -2,7 +2,7 @@
 
 use tonic::{Code, Request};
 use tradewind_proto::v1::setting::Value;
-use tradewind_proto::v1::{JoinRequest, Probe, Record, record};
+use tradewind_proto::v1::{JoinRequest, Probe, Record, State, record};
 use tradewind_tests::cluster::client::{Client, answer, collect};
 use tradewind_tests::cluster::fleet::Fleet;
 
@@ -42,6 +42,38 @@ pub(super) const RECORDS: &[Fault] = &[
         (Code::OutOfRange, "gap", "1000000"),
     ),
     (
+        "a number that no log has reached",
+        1,
+        |r| r.seq = u64::MAX,
+        (
+            Code::InvalidArgument,
+            "malformed",
+            "seq: 18446744073709551615",
+        ),
+    ),
+    (
+        "a version that no block has reached",
+        1,
+        |r| r.entry = Some(state(0, u64::MAX, 4)),
+        (Code::InvalidArgument, "malformed", "version: "),
+    ),
+    (
+        "more values than the block has",
+        1,
+        |r| r.entry = Some(state(0, 1, 5)),
+        (
+            Code::InvalidArgument,
+            "wrong-length",
+            "block 0 has 4 values, the frame brought 5",
+        ),
+    ),
+    (
+        "a block that there is not",
+        1,
+        |r| r.entry = Some(state(99, 1, 4)),
+        (Code::NotFound, "unknown-block", "block 99"),
+    ),
+    (
         "a record for the primary itself",
         0,
         |_| {},
@@ -60,6 +92,16 @@ pub(super) const RECORDS: &[Fault] = &[
         (Code::Unavailable, "not-primary", "shard 0"),
     ),
 ];
+
+/// A block, whole.
+fn state(block: u32, version: u64, values: usize) -> record::Entry {
+    record::Entry::State(State {
+        block,
+        version,
+        values: vec![0; 4 * values].into(),
+        ..State::default()
+    })
+}
 
 fn probe() -> Record {
     Record {

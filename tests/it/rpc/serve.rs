@@ -133,7 +133,7 @@ pub(super) const REPORTS: &[Row<Make>] = &[
         (
             Code::InvalidArgument,
             "malformed",
-            "clock_seen: no clock comes after it",
+            "clock_seen: 18446744073709551615 is above",
         ),
     ),
     (

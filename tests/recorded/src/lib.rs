@@ -66,6 +66,8 @@ pub struct Plan {
     pub snapshot_ms: u64,
     /// How long a server that is silent is waited for, milliseconds.
     pub patience_ms: u64,
+    /// Descriptors that each server may have; `None`: as many as the system lets it.
+    pub descriptors: Option<u64>,
 }
 
 /// A run that is under way.
@@ -164,7 +166,7 @@ impl Recorded {
             lengths.iter().all(all),
             "a value for each group: {lengths:?}"
         );
-        let servers = Servers::start(plan.servers, LEASE_MS, folder);
+        let servers = Servers::start((plan.servers, plan.descriptors), LEASE_MS, folder);
         let shared = Arc::new(Shared {
             spec: (&spec).into(),
             lengths,
@@ -214,6 +216,19 @@ impl Recorded {
         let life = life + 1;
         let task = self.group(group, life);
         self.groups[group as usize] = (life, task);
+    }
+
+    /// host:port of every server, as the groups were told last.
+    pub fn addresses(&self) -> Vec<String> {
+        let placement = self.shared.placement.borrow();
+        let holding = placement.holding.iter();
+        let servers = holding.flat_map(|holding| &holding.servers);
+        servers.map(|server| server.address.clone()).collect()
+    }
+
+    /// Does something with tasks of its own.
+    pub fn block_on<T>(&self, what: impl Future<Output = T>) -> T {
+        self.runtime.block_on(what)
     }
 
     /// Exchanges that a group has made.

@@ -14,6 +14,7 @@ use crate::wait::wait_for;
 pub struct Servers {
     folder: PathBuf,
     lease_ms: u64,
+    descriptors: Option<u64>,
     processes: Vec<ServerProcess>,
 }
 
@@ -33,8 +34,13 @@ pub enum Start {
 }
 
 impl Servers {
-    /// Starts so many, the first of which hosts the coordinator at first; waits until it says where.
-    pub(super) fn start(servers: u32, lease_ms: u64, folder: &Path) -> Self {
+    /// Starts so many, each with at most so many descriptors, the first of which hosts the coordinator at first;
+    /// waits until it says where.
+    pub(super) fn start(
+        (servers, descriptors): (u32, Option<u64>),
+        lease_ms: u64,
+        folder: &Path,
+    ) -> Self {
         let process = |_| ServerProcess {
             life: 0,
             child: None,
@@ -43,6 +49,7 @@ impl Servers {
         let mut all = Self {
             folder: folder.to_owned(),
             lease_ms,
+            descriptors,
             processes: (0..servers).map(process).collect(),
         };
         for server in 0..servers {
@@ -107,7 +114,11 @@ impl Servers {
             incarnation: process.life,
             threads: THREADS,
         };
-        let mut command = arguments.to_command(program());
+        let command = arguments.to_command(program());
+        let mut command = match self.descriptors {
+            None => command,
+            Some(most) => limited(&command, most),
+        };
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -147,6 +158,17 @@ impl Drop for Servers {
             self.kill(server);
         }
     }
+}
+
+/// The same command in a process that may have so many descriptors, and cannot ask for more.
+fn limited(command: &Command, descriptors: u64) -> Command {
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", "ulimit -n \"$0\" && exec \"$@\""])
+        .arg(descriptors.to_string())
+        .arg(command.get_program())
+        .args(command.get_args());
+    shell
 }
 
 /// `tradewind-server`, built once in the profile of the test, so that `cargo test` alone is enough. With

@@ -60,6 +60,7 @@ fn plan(seed: u64) -> Plan {
         bound: None,
         snapshot_ms: 2_000,
         patience_ms: 60_000,
+        descriptors: None,
     }
 }
 

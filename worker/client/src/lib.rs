@@ -33,6 +33,7 @@ pub mod exchange_error;
 pub mod exchanges;
 pub mod feed;
 pub mod fence;
+pub mod group_key;
 pub mod heartbeat;
 pub mod lease;
 pub mod leaving;

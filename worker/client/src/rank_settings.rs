@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tradewind_common::Layout;
 use tradewind_common::spec::RunSpec;
+use tradewind_common::{Incarnation, Layout};
 
 use crate::coordinator::{Coordinator, RankId};
+use crate::group_key::GroupKey;
 use crate::network::Reach;
 
 /// What a rank's process keeps through all incarnations of its group.
@@ -37,6 +38,15 @@ pub struct RankSettings {
 }
 
 impl RankSettings {
+    /// By which the ranks of an incarnation of the group know what one of them has written in the store where they
+    /// meet, and with what its names there begin.
+    pub fn meeting(&self, incarnation: Incarnation) -> (GroupKey, String) {
+        let name = format!("{}/{}/{incarnation}", self.id.run, self.id.group);
+        let key = GroupKey::of(&self.reach.token, &name);
+        let prefix = format!("{}/{name}", key.prefix());
+        (key, prefix)
+    }
+
     /// Length of a rank's lease. It bounds whatever a rank waits for from its peers alone.
     pub fn lease(&self) -> Duration {
         Duration::from_millis(self.spec.lease_ms)

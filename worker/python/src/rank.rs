@@ -27,7 +27,7 @@ use crate::memory::Memory;
 use crate::process_log;
 use crate::samples::{self, Samples};
 use crate::saving::Tensor;
-use crate::training::{self, Model, Outcome, Said, Trainer};
+use crate::training::{self, JoinedGroup, Model, Outcome, Said, Trainer};
 
 /// Where a tensor lies in the flat vector.
 #[pyclass(frozen, get_all)]
@@ -63,6 +63,8 @@ pub struct Joined {
     store_address: String,
     /// What the group's keys in the store begin with.
     prefix: String,
+    /// By which values in the store are sealed.
+    store_key: Vec<u8>,
     /// Of each rank in turn: the ranges (begin, end) of the flat vector that it exchanges.
     slices: Vec<Vec<(usize, usize)>>,
 }
@@ -451,20 +453,25 @@ impl Rank {
     /// Enters the group, in a later incarnation than before. `store_address` (host:port) is where the group
     /// may meet, if this rank serves such a place; empty without.
     fn join(&self, py: Python<'_>, store_address: String) -> PyResult<Joined> {
-        let (joined, layout) = self.call(py, move |trainer| trainer.join(&store_address))?;
+        let JoinedGroup {
+            joined,
+            layout,
+            store_key,
+            prefix,
+        } = self.call(py, move |trainer| trainer.join(&store_address))?;
         let range = |id: &BlockId| {
             let block = layout.block(*id).expect("a block of the layout");
             (block.elements.start, block.elements.end)
         };
         let slices = layout.slices(joined.group_size);
         let slices = slices.iter().map(|slice| slice.iter().map(range).collect());
-        let incarnation = joined.incarnation;
         Ok(Joined {
-            incarnation: incarnation.0,
+            incarnation: joined.incarnation.0,
             group_rank: joined.group_rank.0,
             group_size: joined.group_size,
             store_address: joined.store_address,
-            prefix: format!("{}/{}/{incarnation}", self.config.name, self.group),
+            prefix,
+            store_key: store_key.as_bytes().to_vec(),
             slices: slices.collect(),
         })
     }

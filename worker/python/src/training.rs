@@ -16,6 +16,7 @@ use tradewind_client::coordinator::{Coordinator, Joined, RankId};
 use tradewind_client::exchanges::Exchanges;
 use tradewind_client::feed::Feed;
 use tradewind_client::fence::{self, Break};
+use tradewind_client::group_key::GroupKey;
 use tradewind_client::leaving::{Training, leave_when_told};
 use tradewind_client::main_memory::{Gather, MainMemory};
 use tradewind_client::membership::{End, Membership};
@@ -130,6 +131,18 @@ pub struct Asked {
     pub ranks: u32,
 }
 
+/// A group that was joined, and how its ranks meet.
+pub struct JoinedGroup {
+    /// What the coordinator says of it.
+    pub joined: Joined,
+    /// The flat vector's blocks, as the run has them.
+    pub layout: Arc<Layout>,
+    /// By which values in the store are sealed.
+    pub store_key: GroupKey,
+    /// With what the group's names there begin.
+    pub prefix: String,
+}
+
 /// What a step has come to.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
@@ -222,11 +235,19 @@ impl Trainer {
     }
 
     /// Joins the group: see [`RankProcess::join`]. Returns the flat vector's blocks as well, as the run has them.
-    pub fn join(&mut self, store_address: &str) -> anyhow::Result<(Joined, Arc<Layout>)> {
+    /// And what [`RankSettings::meeting`](tradewind_client::rank_settings::RankSettings::meeting) says.
+    pub fn join(&mut self, store_address: &str) -> anyhow::Result<JoinedGroup> {
         let membership = self.process.join(store_address)?;
         let joined = membership.joined().clone();
         self.stage = Stage::Joined(Box::new(membership));
-        Ok((joined, self.process.settings.layout.clone()))
+        let settings = &self.process.settings;
+        let (store_key, prefix) = settings.meeting(joined.incarnation);
+        Ok(JoinedGroup {
+            joined,
+            layout: settings.layout.clone(),
+            store_key,
+            prefix,
+        })
     }
 
     /// The ranks begin to meet, and this breaks the group.

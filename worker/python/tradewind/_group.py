@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.distributed import PrefixStore, ProcessGroupGloo, Store
 
 from ._native import GroupBroken, TradewindError
+from ._sealed import SealedStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +47,9 @@ class Ranks:
         """
         self.rank, self.size = joined.group_rank, joined.group_size
         # Stubs of torch lack what it can.
-        self._gloo: Any = ProcessGroupGloo(PrefixStore(joined.prefix, store), self.rank, self.size, lease)
+        # What others write there is not believed. Kept, as C++ calls it.
+        self._sealed = SealedStore(store, bytes(joined.store_key))
+        self._gloo: Any = ProcessGroupGloo(PrefixStore(joined.prefix, self._sealed), self.rank, self.size, lease)
         # That was for the meeting. (Gloo of torch 2.4 takes no notice.)
         self._gloo._set_default_timeout(FOREVER)
         self._nccl: Any = None
@@ -57,6 +60,7 @@ class Ranks:
         if on_gpus:
             from ._over_nccl import connect
 
+            # Not sealed: threads of NCCL's may ask the store when the interpreter has ended.
             connect(store, joined.prefix, (self.rank, self.size), device, lease, FOREVER, self._begun)
 
     def _begun(self, nccl: Any) -> None:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from torch.distributed import TCPStore
 
 from ._native import TradewindError, Unavailable
+from ._sealed import serve
 
 if TYPE_CHECKING:
     from ._rank import Rank
@@ -112,7 +113,8 @@ class Names:
 
     def _lead(self) -> tuple[Place, TCPStore, list[Member]]:
         host = self._rank._native.host
-        store = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=_STORE_TIMEOUT)
+        # Torch's own calls meet there, too, so its values cannot be sealed.
+        store = serve(host, _STORE_TIMEOUT)
         place = Place(host, store.port, secrets.token_hex(8))
         store.set(_TOKEN, place.token)
         self._come(store, 0)

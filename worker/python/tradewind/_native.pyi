@@ -56,6 +56,7 @@ class Joined:
     group_size: int
     store_address: str
     prefix: str
+    store_key: bytes
     slices: list[list[tuple[int, int]]]
 
 class Stepped:

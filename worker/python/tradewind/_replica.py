@@ -19,6 +19,7 @@ from ._flat import Flat
 from ._group import Group, Ranks, Reduction, Scattered, guard
 from ._native import GroupBroken, TradewindError
 from ._saving import of_model
+from ._sealed import serve
 from ._stored import Model
 from ._tensors import buffers, frozen, places, trained
 
@@ -123,9 +124,7 @@ class Replica:
         """Joins, meets the other ranks, and brings the servers' values."""
         self.part()
         if self._native.group_size > 1 and self._store is None:
-            self._store = TCPStore(
-                self._native.host, 0, is_master=True, wait_for_workers=False, timeout=self._patience()
-            )
+            self._store = serve(self._native.host, self._patience())
         own = "" if self._store is None else f"{self._native.host}:{self._store.port}"
         joined = self._native.join(own)
         ranks = self._meet(joined, own)

@@ -16,6 +16,9 @@ pub(super) struct Breaker(c_void);
 pub(super) struct Half(c_void);
 
 pub(super) type Told = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
+/// Key, name and its bytes, value and its bytes, seal.
+pub(super) type Sealer =
+    unsafe extern "C" fn(*const u8, *const u8, usize, *const u8, usize, *mut u8);
 pub(super) type Release = unsafe extern "C" fn(*mut c_void);
 
 unsafe extern "C" {
@@ -34,6 +37,25 @@ unsafe extern "C" {
         out: *mut *mut Store,
     ) -> *mut c_char;
     pub(super) fn tradewind_store_free(store: *mut Store);
+    pub(super) fn tradewind_store_sealed(
+        store: *const Store,
+        sealer: Sealer,
+        key: *const u8,
+        out: *mut *mut Store,
+    ) -> *mut c_char;
+    pub(super) fn tradewind_store_set(
+        store: *mut Store,
+        key: *const c_char,
+        value: *const u8,
+        length: usize,
+    ) -> *mut c_char;
+    pub(super) fn tradewind_store_get(
+        store: *mut Store,
+        key: *const c_char,
+        value: *mut u8,
+        capacity: usize,
+        length: *mut usize,
+    ) -> *mut c_char;
     pub(super) fn tradewind_group_new(
         store: *const Store,
         prefix: *const c_char,

@@ -249,7 +249,7 @@ pub fn serve(arguments: &Serve) -> anyhow::Result<()> {
 /// Hands in the job that a folder is about; its number.
 fn hand_in_lead(folder: RunFolder, script: &Script<'_>, token: &str) -> anyhow::Result<u32> {
     std::fs::create_dir_all(folder.file("slurm"))?;
-    folder.write(run_files::CONFIG, script.config.resolved())?;
+    folder.write_secret(run_files::CONFIG, script.config.resolved())?;
     folder.write_secret(run_files::TOKEN, token)?;
     folder.write("slurm/job.sh", &script.text())?;
     match hand_in(folder.path(), &folder.file("slurm/job.sh"), &[], of(script)) {

@@ -1,0 +1,162 @@
+//! Who may be connected to a server: limits on connections, above all on strangers, who have shown no valid
+//! token yet.
+//!
+//! A stranger is closed when it has shown nothing for [`SHOW`], and gives way when others need its place. Whoever has
+//! shown a token is let alone from then on: no lock, no clock and no table stands between it and its calls.
+
+mod accept;
+mod connection;
+mod places;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use rustix::process::{Resource, getrlimit};
+use tokio::sync::{Notify, oneshot};
+
+pub(crate) use accept::accept;
+pub(crate) use connection::Admit;
+
+use crate::clock::Origin;
+use crate::limits::{Limit, Notices};
+use crate::telemetry;
+use places::{Answer, Most, Places};
+
+/// How long a connection may be open before a call on it shows the token. A client connects for a call, so it
+/// does within milliseconds, on a machine that is busy within a few seconds.
+const SHOW: Duration = Duration::from_secs(10);
+
+/// Who is connected to a server.
+#[derive(Debug)]
+pub(crate) struct Crowd {
+    table: Mutex<Table>,
+    /// Somebody has left, or has shown a token.
+    changed: Notify,
+    notices: Arc<Notices>,
+    origin: Origin,
+}
+
+#[derive(Debug)]
+struct Table {
+    places: Places,
+    /// By which strangers are told to close.
+    doors: BTreeMap<u64, oneshot::Sender<()>>,
+}
+
+/// A place in the crowd: what was given to a connection that was admitted.
+#[derive(Debug)]
+struct Place {
+    number: u64,
+    from: IpAddr,
+    crowd: Arc<Crowd>,
+}
+
+impl Crowd {
+    /// Nobody yet; in all as many as this process may have descriptors for.
+    pub(crate) fn new(notices: Arc<Notices>, origin: Origin) -> Arc<Self> {
+        let descriptors = getrlimit(Resource::Nofile).current;
+        let most = Most::of(descriptors);
+        tracing::info!(
+            descriptors = descriptors.map_or_else(|| "unlimited".into(), |d| d.to_string()),
+            connections = most.all,
+            strangers = most.strangers,
+            per_address = most.per_address,
+            "limits of connections"
+        );
+        Arc::new(Self {
+            table: Mutex::new(Table {
+                places: Places::new(most),
+                doors: BTreeMap::new(),
+            }),
+            changed: Notify::new(),
+            notices,
+            origin,
+        })
+    }
+
+    /// Finds a place for somebody who has just connected, which may take until a stranger has had its time.
+    async fn admit(self: &Arc<Self>, from: IpAddr) -> Option<(Place, oneshot::Receiver<()>)> {
+        loop {
+            // Before it is asked, so that no change is missed.
+            let changed = self.changed.notified();
+            let now_ms = self.origin.now_ms();
+            let answer = self.table().places.ask(from, now_ms);
+            match answer {
+                Answer::Admitted(number) => {
+                    let (door, closing) = oneshot::channel();
+                    let mut table = self.table();
+                    table.doors.insert(number, door);
+                    telemetry::connections(table.places.count());
+                    let crowd = self.clone();
+                    let place = Place {
+                        number,
+                        from,
+                        crowd,
+                    };
+                    return Some((place, closing));
+                }
+                Answer::GiveWay(number, limit) => {
+                    self.close(number);
+                    self.notices.reached(limit);
+                }
+                Answer::Wait(until_ms) => {
+                    let pause = Duration::from_millis(until_ms.saturating_sub(now_ms));
+                    tokio::select! {
+                        () = changed => {}
+                        () = tokio::time::sleep(pause) => {}
+                    }
+                }
+                Answer::Refused(limit) => {
+                    self.notices.reached(limit);
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Closes the stranger that has been silent for longest, if there is one.
+    fn close_oldest(&self) -> bool {
+        let oldest = self.table().places.oldest();
+        oldest.inspect(|number| self.close(*number)).is_some()
+    }
+
+    fn close(&self, number: u64) {
+        let door = self.table().doors.remove(&number);
+        // Where it has gone by itself nobody listens.
+        let _ = door.map(|door| door.send(()));
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Nothing in here leaves the table half-changed.
+        self.table.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+impl Place {
+    /// A token was shown, or none is asked for.
+    fn show(&self) {
+        self.change(|places, number| places.show(number));
+    }
+
+    /// The connection is closed.
+    fn leave(&self) {
+        self.change(|places, number| places.leave(number, self.from));
+    }
+
+    fn reached(&self, limit: Limit) {
+        self.crowd.notices.reached(limit);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Places, u64)) {
+        {
+            let mut table = self.crowd.table();
+            table.doors.remove(&self.number);
+            change(&mut table.places, self.number);
+            telemetry::connections(table.places.count());
+        }
+        // The accept loop alone waits.
+        self.crowd.changed.notify_one();
+    }
+}

@@ -1,0 +1,96 @@
+"""The store in which the ranks of a group meet: on one address, and with values that only they can have written."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import socket
+from typing import TYPE_CHECKING
+
+from torch.distributed import Store, TCPStore
+
+from ._native import TradewindError
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+#: Bytes of a seal.
+_SEAL = 32
+#: Connections that wait to be accepted, as torch itself has it.
+_BACKLOG = 2048
+
+
+def serve(host: str, patience: timedelta) -> TCPStore:
+    """A store on a free port of an address or name of this machine. By itself torch listens on all of its addresses."""
+    family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+    listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+    port = listener.getsockname()[1]
+    return TCPStore(
+        host,
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        timeout=patience,
+        # The store's from here on.
+        master_listen_fd=listener.detach(),
+    )
+
+
+class SealedStore(Store):
+    """A store whose values carry a seal that follows from the run's token. A TCPStore asks nobody for anything: whoever
+    reaches it can write an address there to which ranks would connect. Without the token nobody can make a rank
+    believe a value; deleting keys is left, after which ranks wait in vain or fail.
+
+    Built-in models have the same (worker/csrc/store.cpp). Keep it as long as what was made with it: C++ calls it.
+    """
+
+    def __init__(self, store: Store, key: bytes) -> None:
+        super().__init__()
+        self._inner = store
+        self._key = key
+
+    def _seal(self, name: str, value: bytes) -> bytes:
+        # With its length the name cannot take from the value or give to it.
+        name_bytes = name.encode()
+        digest = hashlib.blake2b(len(name_bytes).to_bytes(8, "little"), key=self._key, digest_size=_SEAL)
+        digest.update(name_bytes)
+        digest.update(value)
+        return digest.digest()
+
+    def _open(self, name: str, sealed: bytes) -> bytes:
+        value, seal = sealed[:-_SEAL], sealed[-_SEAL:]
+        if len(sealed) < _SEAL or not hmac.compare_digest(seal, self._seal(name, value)):
+            raise TradewindError(
+                f"somebody who does not know the run's token has written to the group's store, under {name}"
+            )
+        return value
+
+    def set(self, key: str, value: bytes | str) -> None:
+        value = value.encode() if isinstance(value, str) else bytes(value)
+        self._inner.set(key, value + self._seal(key, value))
+
+    def get(self, key: str) -> bytes:
+        return self._open(key, self._inner.get(key))
+
+    def add(self, key: str, amount: int) -> int:
+        return self._inner.add(key, amount)
+
+    def check(self, keys: list[str]) -> bool:
+        return self._inner.check(keys)
+
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        if timeout is None:
+            self._inner.wait(keys)
+        else:
+            self._inner.wait(keys, timeout)
+
+    def delete_key(self, key: str) -> bool:
+        return self._inner.delete_key(key)
+
+    # As C++ calls it.
+    deleteKey = delete_key
+
+    def num_keys(self) -> int:
+        return self._inner.num_keys()
+
+    getNumKeys = num_keys
