@@ -14,7 +14,7 @@ use crate::shard_task::Copy;
 use crate::shard_task::{Gone, Message, Ordered, Recorder};
 use crate::snapshot::read::{NoneLeft, Restored, newest};
 use crate::snapshot::{READ_PAUSE, READ_TRIES};
-use tradewind_core::mark::{self, Lacking, Mark};
+use tradewind_core::mark::{Lacking, Mark, Shortfall};
 use tradewind_core::optimizer;
 use tradewind_core::order::{Order, Restore, ShardReport};
 use tradewind_core::view::Acknowledge;
@@ -65,7 +65,9 @@ async fn hold(
     let mut held = registry.hold(&order.run, shard, entry);
     let restore = order.restore.iter().find(|restore| restore.shard == shard);
     let restore = match (role, restore) {
-        (Role::Heir(since), Some(restore)) if held.lineage < since => Some((since, *restore)),
+        (Role::Heir(since), Some(restore)) if held.shortfall.lineage() < since => {
+            Some((since, *restore))
+        }
         (Role::Heir(_) | Role::Primary(_) | Role::Copy(_) | Role::Candidate, _) => None,
     };
     let restored = match restore {
@@ -73,14 +75,15 @@ async fn hold(
         Some((lineage, restore)) => match load(registry, order, entry, restore).await {
             Ok(restored) => {
                 let number = restored.number;
-                held.lineage = lineage;
-                held.starts = Arc::new(mark::starts(&restored.states, lineage));
-                let (lost, problems) = lost(registry, order, &held).await;
-                tracing::info!(run = %order.run, %shard, number, lost = %lost.loss, "restored from a snapshot");
+                let mut shortfall = Shortfall::of(&restored.states, lineage);
+                let (marks, problems) = told(registry, order, lineage).await;
+                shortfall.read(marks);
+                let lost = shortfall.lacking().loss;
+                tracing::info!(run = %order.run, %shard, number, %lost, "restored from a snapshot");
+                held.shortfall = Arc::new(shortfall);
                 held.restored = Some(number);
                 held.damaged = restored.damaged;
                 held.damaged.extend(problems);
-                held.lost = lost;
                 registry.note(&order.run, shard, held.clone());
                 Some((restored.states, lineage))
             }
@@ -108,7 +111,7 @@ async fn hold(
         ),
         Role::Copy(_) | Role::Heir(_) | Role::Candidate => (Vec::new(), None),
     };
-    if held.lineage == holders.lineage {
+    if held.shortfall.lineage() == holders.lineage {
         recount(registry, order, (shard, &mut held)).await;
     }
     let captures = order.capture.iter().filter(|c| c.shard == shard);
@@ -136,12 +139,13 @@ async fn hold(
                 failure: None,
             };
             // What it restored for an earlier lineage is of no interest any more.
-            let restores = role == Role::Heir(held.lineage) || held.lineage == holders.lineage;
+            let lineage = held.shortfall.lineage();
+            let restores = role == Role::Heir(lineage) || lineage == holders.lineage;
             Some(if restores {
                 ShardReport {
                     restored: held.restored,
                     damaged: held.damaged,
-                    lost: held.lost,
+                    lost: held.shortfall.lacking(),
                     ..plain
                 }
             } else {
@@ -195,13 +199,13 @@ async fn record(
     }
 }
 
-/// What restored blocks lack of what all holders of the run have recorded; and what could not be read of
-/// that.
-async fn lost(registry: &Registry, order: &Order, held: &Held) -> (Lacking, Vec<String>) {
+/// What all holders of the run have recorded before a lineage; and what could not be read of that.
+async fn told(registry: &Registry, order: &Order, lineage: Generation) -> (Marks, Vec<String>) {
     let shards = (0..order.holders.len() as u32).map(ShardId);
     let holders: Vec<_> = shards.flat_map(|shard| holders_of(order, shard)).collect();
-    compare(registry, order, held, move |folder, run, before| {
-        marks::read_all(folder, run, &holders, before, &Boot::of_this_machine())
+    recorded(registry, order, move |folder, run| {
+        let boot = Boot::of_this_machine();
+        marks::read_all(folder, run, &holders, lineage.0, &boot)
     })
     .await
 }
@@ -209,39 +213,42 @@ async fn lost(registry: &Registry, order: &Order, held: &Held) -> (Lacking, Vec<
 /// Looks again at what a former primary of the shard has answered that may have been cut off when it was
 /// restored, and have heard of that late.
 async fn recount(registry: &Registry, order: &Order, (shard, held): (ShardId, &mut Held)) {
-    if held.starts.is_empty() {
+    if !held.shortfall.is_restored() {
         return;
     }
     let holders: Vec<_> = holders_of(order, shard).collect();
-    let (lost, _) = compare(registry, order, held, move |folder, run, before| {
+    let before = held.shortfall.lineage().0;
+    let (marks, _) = recorded(registry, order, move |folder, run| {
         let boot = Boot::of_this_machine();
         Ok(marks::read_of(folder, run, &holders, before, &boot))
     })
     .await;
-    if lost.loss.updates > held.lost.loss.updates {
-        tracing::warn!(run = %order.run, %shard, lost = %lost.loss, "more is lost than was known");
-        held.lost = lost;
-        registry.note(&order.run, shard, held.clone());
+    let shortfall = Arc::make_mut(&mut held.shortfall);
+    if shortfall.read(marks) {
+        let lost = shortfall.lacking().loss;
+        tracing::warn!(run = %order.run, %shard, %lost, "more is lost than was known");
     }
+    registry.note(&order.run, shard, held.clone());
 }
 
 fn holders_of(order: &Order, shard: ShardId) -> impl Iterator<Item = (ServerId, ShardId)> + '_ {
     order.servers.keys().map(move |server| (*server, shard))
 }
 
-/// What restored blocks lack of what is read of the marks before their lineage, beside the tasks that
-/// answer.
-async fn compare(
+/// What is recorded of blocks.
+type Marks = Vec<(BlockId, Mark)>;
+
+/// Reads what is recorded of a run, beside the tasks that answer; and what could not be read.
+async fn recorded(
     registry: &Registry,
     order: &Order,
-    held: &Held,
-    read: impl FnOnce(&Path, &RunId, u64) -> io::Result<marks::Highest> + Send + 'static,
-) -> (Lacking, Vec<String>) {
+    read: impl FnOnce(&Path, &RunId) -> io::Result<marks::Highest> + Send + 'static,
+) -> (Marks, Vec<String>) {
     let Some(folder) = registry.surroundings().folder.clone() else {
-        return (Lacking::default(), Vec::new());
+        return Default::default();
     };
-    let (run, before) = (order.run.clone(), held.lineage.0);
-    let read = tokio::task::spawn_blocking(move || read(&folder, &run, before)).await;
+    let run = order.run.clone();
+    let read = tokio::task::spawn_blocking(move || read(&folder, &run)).await;
     match read.unwrap_or_else(|panicked| Err(io::Error::other(panicked))) {
         Ok((marks, problems)) => {
             let mark = |mark: marks::Mark| Mark {
@@ -250,12 +257,12 @@ async fn compare(
                 samples: mark.samples,
             };
             let marks = marks.into_iter().map(|(block, of)| (block, mark(of)));
-            (mark::lost(&marks.collect(), &held.starts), problems)
+            (marks.collect(), problems)
         }
-        Err(error) => (
-            Lacking::default(),
-            vec![format!("what was acknowledged cannot be read: {error}")],
-        ),
+        Err(error) => {
+            let problem = format!("what was acknowledged cannot be read: {error}");
+            (Vec::new(), vec![problem])
+        }
     }
 }
 

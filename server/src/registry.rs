@@ -1,6 +1,6 @@
 //! The shards of many runs that this server holds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dashmap::DashMap;
@@ -13,7 +13,7 @@ use tradewind_common::{
 use crate::shard_task::{Message, ShardHandle};
 use crate::surroundings::Surroundings;
 use crate::telemetry;
-use tradewind_core::mark::{Lacking, Mark};
+use tradewind_core::mark::Shortfall;
 use tradewind_core::refusal::Refusal;
 use tradewind_core::shard::Shard;
 
@@ -59,16 +59,12 @@ pub struct Registry {
 pub struct Held {
     /// The way to its task.
     pub handle: ShardHandle,
-    /// The lineage that it was restored for; 0 if it never was.
-    pub lineage: Generation,
     /// From which snapshot.
     pub restored: Option<u64>,
     /// Snapshots that were passed over, and what was wrong with each.
     pub damaged: Vec<String>,
-    /// What that lacks of what had been acknowledged.
-    pub lost: Lacking,
-    /// Where its blocks began in that lineage; empty if it was never restored.
-    pub starts: Arc<BTreeMap<BlockId, Mark>>,
+    /// For which lineage, and what that lacks of what had been acknowledged.
+    pub shortfall: Arc<Shortfall>,
     /// What leaves it is recorded where it survives this process.
     pub marked: bool,
 }
@@ -146,11 +142,9 @@ impl Registry {
             .with_milestones(entry.spec.milestone_samples);
             Held {
                 handle: ShardHandle::spawn(core, (run.clone(), shard), self.surroundings.clone()),
-                lineage: Generation(0),
                 restored: None,
                 damaged: Vec::new(),
-                lost: Lacking::default(),
-                starts: Arc::default(),
+                shortfall: Arc::default(),
                 marked: false,
             }
         };

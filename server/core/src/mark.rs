@@ -30,32 +30,85 @@ pub struct Lacking {
     pub told_of: Generation,
 }
 
-/// Where blocks begin that are restored in a lineage.
-pub fn starts(restored: &[BlockState], lineage: Generation) -> BTreeMap<BlockId, Mark> {
-    let start = |state: &BlockState| Mark {
-        lineage,
-        version: state.version,
-        samples: state.samples_applied,
-    };
-    restored
-        .iter()
-        .map(|state| (state.id, start(state)))
-        .collect()
+/// How far restored blocks are short of what was told before that, by all marks that were read.
+///
+/// A mark is remembered when it is gone: a holder that becomes primary writes over its own mark of the
+/// lineage before. What is left of a lineage before that, whose loss was told long ago, must not pass for
+/// the last that was told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shortfall {
+    /// The lineage that begins with the blocks; 0 if nothing was restored.
+    lineage: Generation,
+    /// Where they begin.
+    starts: BTreeMap<BlockId, Mark>,
+    /// The furthest that was told of each before.
+    told: BTreeMap<BlockId, Mark>,
+    lacking: Lacking,
 }
 
-/// What blocks that were restored lack of what was told before that: `marks` are of earlier lineages.
-pub fn lost(marks: &BTreeMap<BlockId, Mark>, starts: &BTreeMap<BlockId, Mark>) -> Lacking {
-    let mut lacking = Lacking::default();
-    for (block, start) in starts {
-        if let Some(mark) = marks.get(block) {
-            let loss = &mut lacking.loss;
-            loss.updates += mark.version.saturating_sub(start.version);
-            let samples = mark.samples.saturating_sub(start.samples);
-            loss.samples = loss.samples.max(samples);
-            lacking.told_of = lacking.told_of.max(mark.lineage);
+impl Shortfall {
+    /// That of blocks that are restored in a lineage, before any mark is read.
+    pub fn of(restored: &[BlockState], lineage: Generation) -> Self {
+        let start = |state: &BlockState| Mark {
+            lineage,
+            version: state.version,
+            samples: state.samples_applied,
+        };
+        let starts = restored.iter().map(|state| (state.id, start(state)));
+        Self {
+            lineage,
+            starts: starts.collect(),
+            told: BTreeMap::new(),
+            lacking: Lacking::default(),
         }
     }
-    lacking
+
+    /// The lineage that begins with the blocks; 0 if nothing was restored.
+    pub fn lineage(&self) -> Generation {
+        self.lineage
+    }
+
+    /// Whether blocks were restored.
+    pub fn is_restored(&self) -> bool {
+        !self.starts.is_empty()
+    }
+
+    /// What the blocks lack, by what was read so far.
+    pub fn lacking(&self) -> Lacking {
+        self.lacking
+    }
+
+    /// Takes in marks that were read; those of the lineage itself, and of later ones, say nothing. Whether
+    /// more is lacking than was known.
+    pub fn read(&mut self, marks: impl IntoIterator<Item = (BlockId, Mark)>) -> bool {
+        let before = marks
+            .into_iter()
+            .filter(|(_, mark)| mark.lineage < self.lineage);
+        for (block, mark) in before {
+            let most = self.told.entry(block).or_default();
+            *most = mark.max(*most);
+        }
+        let lacking = self.lost();
+        let more = lacking.loss.updates > self.lacking.loss.updates;
+        if more {
+            self.lacking = lacking;
+        }
+        more
+    }
+
+    fn lost(&self) -> Lacking {
+        let mut lacking = Lacking::default();
+        for (block, start) in &self.starts {
+            if let Some(mark) = self.told.get(block) {
+                let loss = &mut lacking.loss;
+                loss.updates += mark.version.saturating_sub(start.version);
+                let samples = mark.samples.saturating_sub(start.samples);
+                loss.samples = loss.samples.max(samples);
+                lacking.told_of = lacking.told_of.max(mark.lineage);
+            }
+        }
+        lacking
+    }
 }
 
 #[cfg(test)]
@@ -64,32 +117,68 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn updates_are_added_and_samples_are_of_the_block_that_lost_most() {
-        let state = |id, version, samples_applied| BlockState {
+    fn state(id: u32, version: u64, samples_applied: u64) -> BlockState {
+        BlockState {
             id: BlockId(id),
             values: Arc::default(),
             slots: Vec::new(),
             version,
             samples_applied,
             decided: BTreeMap::new(),
-        };
-        let mark = |version, samples| Mark {
-            lineage: Generation(3),
+        }
+    }
+
+    fn mark(id: u32, lineage: u64, version: u64, samples: u64) -> (BlockId, Mark) {
+        let lineage = Generation(lineage);
+        let mark = Mark {
+            lineage,
             version,
             samples,
         };
-        let marks = [(0, mark(10, 100)), (1, mark(12, 120)), (3, mark(9, 90))];
-        let marks = marks.map(|(id, mark)| (BlockId(id), mark)).into();
-        // Block 1 has more than was told of it, of block 2 nothing was told, block 3 is elsewhere.
-        let starts = |states: &[_]| starts(states, Generation(4));
-        let restored = starts(&[state(0, 4, 40), state(1, 12, 121), state(2, 5, 50)]);
-        let lacking = |updates, samples| Lacking {
+        (BlockId(id), mark)
+    }
+
+    fn lacking(updates: u64, samples: u64, told_of: u64) -> Lacking {
+        Lacking {
             loss: Loss { updates, samples },
-            told_of: Generation(3),
-        };
-        assert_eq!(lost(&marks, &restored), lacking(6, 60));
-        let restored = starts(&[state(0, 9, 90), state(1, 7, 70)]);
-        assert_eq!(lost(&marks, &restored), lacking(1 + 5, 50));
+            told_of: Generation(told_of),
+        }
+    }
+
+    #[test]
+    fn updates_are_added_and_samples_are_of_the_block_that_lost_most() {
+        let marks = [
+            mark(0, 3, 10, 100),
+            mark(1, 3, 12, 120),
+            mark(3, 3, 9, 90),
+            // Of the lineage that begins, and of a later one.
+            mark(0, 4, 99, 990),
+            mark(1, 5, 99, 990),
+        ];
+        // Block 1 has more than was told of it, of block 2 nothing was told, block 3 is elsewhere.
+        let restored = [state(0, 4, 40), state(1, 12, 121), state(2, 5, 50)];
+        let mut short = Shortfall::of(&restored, Generation(4));
+        assert!(short.is_restored() && short.read(marks));
+        assert_eq!(short.lacking(), lacking(6, 60, 3));
+        let restored = [state(0, 9, 90), state(1, 7, 70)];
+        let mut short = Shortfall::of(&restored, Generation(4));
+        assert!(short.read(marks) && !short.read(marks));
+        assert_eq!(short.lacking(), lacking(1 + 5, 50, 3));
+    }
+
+    #[test]
+    fn a_mark_that_was_written_over_still_counts() {
+        let restored = [state(0, 2, 20), state(1, 2, 20)];
+        let mut short = Shortfall::of(&restored, Generation(7));
+        // Of block 0 another server was the last to answer, of block 1 this one.
+        short.read([mark(0, 5, 4, 40), mark(1, 5, 4, 40)]);
+        assert_eq!(short.lacking(), lacking(4, 40 - 20, 5));
+        // Its own mark is of the new lineage now. What is left of block 1 is of lineage 3, further than
+        // where lineage 5 ended, and was told as lost when that began.
+        assert!(!short.read([mark(0, 5, 4, 40), mark(1, 3, 9, 90), mark(1, 7, 2, 20)]));
+        assert_eq!(short.lacking(), lacking(4, 40 - 20, 5));
+        // The other one was only cut off, and has answered once more.
+        assert!(short.read([mark(0, 5, 5, 50), mark(1, 3, 9, 90)]));
+        assert_eq!(short.lacking(), lacking(5, 50 - 20, 5));
     }
 }

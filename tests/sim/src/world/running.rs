@@ -9,7 +9,7 @@ use tradewind_common::holders::Role;
 use tradewind_common::{BlockId, Clock, Generation, ServerId, ShardId};
 use tradewind_core::ReplyTo;
 use tradewind_core::log::{Confirm, Record};
-use tradewind_core::mark::{self, Lacking, Mark};
+use tradewind_core::mark::{Lacking, Mark, Shortfall};
 use tradewind_core::order::{NotCaptured, Order, Restore, ShardFile, ShardReport};
 use tradewind_core::pending::PENDING_MAX;
 use tradewind_core::refusal::Refusal;
@@ -286,9 +286,9 @@ impl Running {
         let checker = &mut around.checker;
         checker.restores(id, lineage, found.saved);
         checker.counts_lost((id, lineage), &states);
-        let starts = mark::starts(&states, lineage);
         let from = (found.number, found.damaged);
-        let beginning = Beginning::restored(lineage, from, starts, around.marks);
+        let shortfall = Shortfall::of(&states, lineage);
+        let beginning = Beginning::restored(from, shortfall, around.marks);
         let held = self.shards.get_mut(&id).expect("it is held");
         held.restore(states, beginning);
         // Whoever it was before, it is not any more.
