@@ -143,7 +143,7 @@ class Evaluations:
         """Writes the model and what was found: one process, or the first rank of those that have the model together."""
         replica, native = self._rank._replica, self._rank._native
         assert replica is not None
-        model = None
+        model: tuple[list[Any], dict[str, str]] | None = None
         if replica.is_whole:
             stored = replica.stored()
             model = stored.tensors, stored.notes
