@@ -188,7 +188,7 @@ python-bench: setup mnist $(TORCH_WITHOUT_NVIDIA) $(LIGHTNING)
 	$(call say,building in release)
 	cargo build --release --package tradewind --package tradewind-bench --package tradewind-server --package tradewind-worker --package tradewind-python
 	@ln -sfn $(abspath $(or $(CARGO_TARGET_DIR),target))/release/lib_native.so worker/python/tradewind/_native.abi3.so
-	for measurement in imports values step exchange 'ddp --ranks=2' 'ddp --ranks=4' 'ddp --ranks=4 --overlap=1' 'ddp --sharded=1' island_memory faults; do \
+	for measurement in imports values step exchange 'ddp --ranks=2' 'ddp --ranks=4' 'ddp --ranks=4 --overlap=1' 'ddp --sharded=1' island_memory island_kill faults; do \
 	  set -- $$measurement; $(PYTHON_HERE) worker/python/benches/$$1.py "$${@:2}"; \
 	done
 

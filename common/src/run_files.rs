@@ -37,6 +37,20 @@ pub const CHECK_LOG: &str = "logs/check.log";
 /// What `tradewind-worker evaluate` has said.
 pub const EVALUATE_LOG: &str = "logs/evaluate.log";
 
+/// What a rank has said of an evaluation that a whole group does.
+pub fn evaluate_log(rank: u32) -> String {
+    match rank {
+        0 => EVALUATE_LOG.to_owned(),
+        rank => format!("logs/evaluate-rank-{rank}.log"),
+    }
+}
+
+/// An empty file, there while the model of this group is sharded over its ranks: its first rank makes it, and the
+/// launcher then has the group evaluate.
+pub fn island(group: u32) -> String {
+    format!("islands/group-{group}")
+}
+
 /// Where a server listens: it writes the file once it does, and whoever has started it waits for that.
 pub fn server_address(server: u32) -> String {
     format!("logs/server-{server}.address")

@@ -145,8 +145,13 @@ fn run(verb: WorkerVerb, registry: &Registry) -> anyhow::Result<End> {
             coordinator,
             out,
             milestones,
+            group,
+            rank: _,
+            local_rank: _,
+            host: _,
             threads,
         }) => {
+            anyhow::ensure!(group.is_none(), "this model is evaluated by one process");
             tch::set_num_threads(threads);
             let token = token?;
             let mut config = read(&config, registry.tasks())?;

@@ -91,6 +91,10 @@ mod tests {
             coordinator,
             out,
             milestones,
+            group: None,
+            rank: 0,
+            local_rank: 0,
+            host: None,
             threads: THREADS,
         })
     }

@@ -101,6 +101,18 @@ pub struct EvaluateArguments {
     /// write validation.jsonl, and delete them.
     #[arg(long, value_name = "FOLDER")]
     pub milestones: Option<PathBuf>,
+    /// All ranks of this group evaluate together, each a process; one process does if it is not given. Of scripts.
+    #[arg(long)]
+    pub group: Option<u32>,
+    /// Number of this rank in the group.
+    #[arg(long, default_value_t = 0)]
+    pub rank: u32,
+    /// Number of this rank among those that evaluate on this machine: the number of its GPU.
+    #[arg(long, default_value_t = 0)]
+    pub local_rank: u32,
+    /// Host name or address under which the other ranks reach this one; cluster.host if not given.
+    #[arg(long)]
+    pub host: Option<String>,
     /// Threads that libtorch computes with.
     #[arg(long, default_value_t = THREADS, value_parser = clap::value_parser!(i32).range(1..))]
     pub threads: i32,
@@ -222,9 +234,23 @@ impl EvaluateArguments {
             coordinator,
             out,
             milestones,
+            group,
+            rank,
+            local_rank,
+            host,
             threads,
         } = self;
-        render![config, coordinator, out, milestones, threads]
+        render![
+            config,
+            coordinator,
+            out,
+            milestones,
+            group,
+            rank,
+            local_rank,
+            host,
+            threads,
+        ]
     }
 }
 
@@ -344,12 +370,20 @@ mod tests {
             coordinator: CoordinatorArgument::File("/fleet/coordinator/address.json".into()),
             out: "/runs/a run".into(),
             milestones: Some("/fleet".into()),
+            group: Some(2),
+            rank: 3,
+            local_rank: 1,
+            host: Some("-node".into()),
             threads: 7,
         };
         check(full.clone());
         check(EvaluateArguments {
             coordinator: CoordinatorArgument::Address("node:1".into()),
             milestones: None,
+            group: None,
+            rank: 0,
+            local_rank: 0,
+            host: None,
             threads: THREADS,
             ..full
         });

@@ -219,21 +219,44 @@ async fn attend<C: RunHooks>(
         _ = interruption.wait() => None,
     };
     if matches!(outcome, Outcome::Completed) {
-        say("training is done; evaluating the servers' parameters");
-        let folder = context.folder;
-        let has_milestones = context.config.evaluation_samples > 0;
-        let arguments = EvaluateArguments {
-            config: folder.file(run_files::CONFIG),
-            coordinator: CoordinatorArgument::File(folder.file(run_files::COORDINATOR_ADDRESS)),
-            out: folder.path().to_owned(),
-            milestones: has_milestones.then(|| folder.path().to_owned()),
-            threads: threads_of(context.config.world_size()),
-        };
-        let ran = helper.evaluate(arguments, interruption, keeper);
+        let evaluation = evaluation(context);
+        let by = evaluation[0].group.map_or(String::new(), |group| {
+            format!(" by the {} ranks of group {group}", evaluation.len())
+        });
+        say(format_args!(
+            "training is done; evaluating the servers' parameters{by}"
+        ));
+        let ran = helper.evaluate(evaluation, interruption, keeper);
         outcome = Outcome::of(ran.await);
     }
     keeper.stop();
     (outcome, cluster)
+}
+
+/// What evaluates: one process, or the ranks of the first group whose model no rank has whole.
+fn evaluation(context: &LaunchContext<'_>) -> Vec<EvaluateArguments> {
+    let LaunchContext { config, folder, .. } = context;
+    let group = island(config, folder.path());
+    let ranks = group.map_or(1, |group| config.cluster.groups[group as usize]);
+    let has_milestones = config.evaluation_samples > 0;
+    let of_rank = |rank| EvaluateArguments {
+        config: folder.file(run_files::CONFIG),
+        coordinator: CoordinatorArgument::File(folder.file(run_files::COORDINATOR_ADDRESS)),
+        out: folder.path().to_owned(),
+        milestones: has_milestones.then(|| folder.path().to_owned()),
+        group,
+        rank,
+        local_rank: rank,
+        host: None,
+        threads: (threads_of(config.world_size()) / ranks as i32).max(1),
+    };
+    (0..ranks).map(of_rank).collect()
+}
+
+/// The first group of a run in this folder that says that its model is sharded over its ranks.
+fn island(config: &Config, folder: &Path) -> Option<u32> {
+    let mut groups = 0..config.cluster.groups.len() as u32;
+    groups.find(|group| folder.join(run_files::island(*group)).exists())
 }
 
 /// Threads of what runs alone where so many ranks were: the cores that they had.

@@ -1,6 +1,7 @@
 //! A model in main memory, whose flat vector and gradient are slices.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Layout, TensorKind};
@@ -8,6 +9,7 @@ use tradewind_common::{BlockId, Layout, TensorKind};
 use crate::behind::Beside;
 use crate::between::Direct;
 use crate::core::session::Summary;
+use crate::destination::Destination;
 use crate::exchange_error::ExchangeError;
 use crate::pushed::{Contributed, Contribution};
 use crate::ranks::{Alone, Broken, Ranks};
@@ -39,6 +41,9 @@ pub struct MainMemory<'a> {
     pub gradient: &'a [f32],
     /// The flat vector.
     pub values: &'a mut [f32],
+    /// Told of the range of a block whose values have come: in an exchange without overlap nobody reads the
+    /// gradient there any more.
+    pub spent: &'a dyn Fn(&Range<usize>),
     /// The ranks that step together.
     pub group: &'a dyn Gather,
     /// Whether this rank has been asked to leave by now.
@@ -89,7 +94,27 @@ impl Direct for MainMemory<'_> {
         seen: Seen,
     ) -> Result<Summary, ExchangeError> {
         let contribution = contribution(self.layout, self.gradient, step);
-        streams.exchange(seen, contribution, &mut self.values)
+        let mut fresh = Fresh {
+            values: self.values,
+            spent: self.spent,
+        };
+        streams.exchange(seen, contribution, &mut fresh)
+    }
+}
+
+/// Where the values of an exchange come.
+struct Fresh<'a> {
+    values: &'a mut [f32],
+    spent: &'a dyn Fn(&Range<usize>),
+}
+
+impl Destination for Fresh<'_> {
+    fn values(&mut self) -> &mut [f32] {
+        self.values
+    }
+
+    fn arrived(&mut self, elements: &Range<usize>) {
+        (self.spent)(elements);
     }
 }
 

@@ -9,6 +9,8 @@ use tradewind_common::record::{Measure, Validation};
 use tradewind_common::{BlockId, Layout, RunId};
 use tradewind_process::whole;
 
+use crate::saving::mapped;
+
 /// What a milestone's files say besides its values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Notes {
@@ -17,8 +19,11 @@ struct Notes {
     samples: (u64, u64),
 }
 
+/// Which blocks of a milestone are read.
+pub type Wanted<'a> = &'a dyn Fn(BlockId) -> bool;
+
 /// What `measure` finds of the flat vector of every whole milestone of a run, in the order of their
-/// samples. One that is not whole is told and left out.
+/// samples; of the vector the `wanted` blocks are read. One that is not whole is told and left out.
 ///
 /// # Errors
 /// A folder that cannot be read, or what `measure` fails with.
@@ -26,6 +31,7 @@ pub fn evaluate(
     fleet: &Path,
     run: &RunId,
     layout: &Layout,
+    wanted: Wanted<'_>,
     measure: &mut dyn FnMut(&[f32]) -> anyhow::Result<Measure>,
 ) -> anyhow::Result<Vec<Validation>> {
     let mut numbered = Vec::new();
@@ -40,10 +46,11 @@ pub fn evaluate(
         }
     }
     numbered.sort();
+    // Of these zeros only what is read becomes memory.
     let mut values = vec![0.0; layout.elements()];
     let mut validations = Vec::new();
     for (samples, path) in numbered {
-        match load(&path, layout, &mut values) {
+        match load(&path, layout, wanted, &mut values) {
             Ok(notes) => validations.push(Validation {
                 samples,
                 samples_applied: notes.samples,
@@ -66,9 +73,10 @@ pub fn record(
     run: &RunId,
     layout: &Layout,
     out: &Path,
+    wanted: Wanted<'_>,
     measure: &mut dyn FnMut(&[f32]) -> anyhow::Result<Measure>,
 ) -> anyhow::Result<()> {
-    let validations = evaluate(fleet, run, layout, measure)?;
+    let validations = evaluate(fleet, run, layout, wanted, measure)?;
     let lines = validations
         .iter()
         .map(|v| Ok(serde_json::to_string(v)? + "\n"));
@@ -88,8 +96,13 @@ pub fn remove(fleet: &Path, run: &RunId) -> anyhow::Result<()> {
     }
 }
 
-/// Reads all blocks of a milestone into `values`.
-fn load(milestone: &Path, layout: &Layout, values: &mut [f32]) -> anyhow::Result<Notes> {
+/// Reads the wanted blocks of a milestone, which has all, into `values`.
+fn load(
+    milestone: &Path,
+    layout: &Layout,
+    wanted: Wanted<'_>,
+    values: &mut [f32],
+) -> anyhow::Result<Notes> {
     let mut missing: std::collections::BTreeSet<BlockId> =
         layout.blocks.iter().map(|block| block.id).collect();
     let mut together: Option<Notes> = None;
@@ -101,8 +114,8 @@ fn load(milestone: &Path, layout: &Layout, values: &mut [f32]) -> anyhow::Result
         {
             continue;
         }
-        let bytes = std::fs::read(&path)?;
-        let found = take(&bytes, layout, values, &mut missing);
+        let file = mapped(&path)?;
+        let found = take(&file, layout, wanted, values, &mut missing);
         let own = found.with_context(|| path.display().to_string())?;
         together = Some(match together {
             None => own,
@@ -122,10 +135,11 @@ fn load(milestone: &Path, layout: &Layout, values: &mut [f32]) -> anyhow::Result
     together.with_context(|| format!("{} has no files", milestone.display()))
 }
 
-/// Takes the blocks of one shard's file.
+/// Takes the wanted blocks of one shard's file.
 fn take(
     bytes: &[u8],
     layout: &Layout,
+    wanted: Wanted<'_>,
     values: &mut [f32],
     missing: &mut std::collections::BTreeSet<BlockId>,
 ) -> anyhow::Result<Notes> {
@@ -152,7 +166,9 @@ fn take(
                 size_of_val(to)
             );
         }
-        bytemuck::cast_slice_mut(to).copy_from_slice(tensor.data());
+        if wanted(id) {
+            bytemuck::cast_slice_mut(to).copy_from_slice(tensor.data());
+        }
         missing.remove(&id);
     }
     Ok(Notes {
@@ -238,7 +254,7 @@ mod tests {
                 value: values.iter().map(|x| f64::from(*x)).sum(),
             })
         };
-        let found = evaluate(root.path(), &run, &layout(), &mut measure).unwrap();
+        let found = evaluate(root.path(), &run, &layout(), &|_| true, &mut measure).unwrap();
         let told: Vec<_> = found
             .iter()
             .map(|v| {
@@ -256,10 +272,15 @@ mod tests {
             (200, (200, 204), 20, 12.5, 28.0),
         ];
         assert_eq!(told, want);
+        // A rank that needs one block reads it alone, and leaves out the same milestones.
+        let last = |id| id == BlockId(2);
+        let found = evaluate(root.path(), &run, &layout(), &last, &mut measure).unwrap();
+        let sums: Vec<_> = found.iter().map(|v| v.measure.value).collect();
+        assert_eq!(sums, [4.0, 12.0]);
         remove(root.path(), &run).unwrap();
         remove(root.path(), &run).unwrap();
         assert!(
-            evaluate(root.path(), &run, &layout(), &mut measure)
+            evaluate(root.path(), &run, &layout(), &|_| true, &mut measure)
                 .unwrap()
                 .is_empty()
         );

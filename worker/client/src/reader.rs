@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, RunId};
+use tradewind_proto::holding::Holding;
 
 use crate::coordinator::{Coordinator, CoordinatorAt, Placed};
 use crate::core::session::{Identity, Session};
@@ -29,27 +31,70 @@ pub async fn pull(
     reach: &Reach,
     spec: &RunSpec,
 ) -> anyhow::Result<Pulled> {
-    let mut coordinator = Coordinator::new(coordinator.clone(), reach.clone());
-    let Placed {
-        placement,
-        holding,
-        bucket_bytes,
-    } = coordinator.placement(run).await?;
-    let layout = Arc::new(spec.layout_within(bucket_bytes)?);
+    let reader = Reader::find(run, coordinator, reach, spec).await?;
+    let layout = reader.layout.clone();
     let mut values = vec![0.0; layout.elements()];
-    let (directory, news) = Directory::new(holding);
     let all: Vec<BlockId> = layout.blocks.iter().map(|block| block.id).collect();
-    // A bare pull may come from nobody.
-    let nobody = Identity {
-        run: run.clone(),
-        group: GroupId(0),
-        incarnation: Incarnation(0),
-    };
-    let session = Session::new(nobody, Clock(0), placed(&all, &placement)?);
-    let mut exchange = Exchange::new(layout.clone(), session, &directory, reach);
-    tokio::select! {
-        pulled = exchange.pull(&mut values) => pulled?,
-        never = coordinator.follow(run, &news) => match never {},
-    };
+    reader.pull(&all, &mut values).await?;
     Ok(Pulled { layout, values })
+}
+
+/// Knows where the blocks of a run are.
+pub struct Reader<'a> {
+    /// The run's flat vector.
+    pub layout: Arc<Layout>,
+    run: &'a RunId,
+    reach: &'a Reach,
+    coordinator: Coordinator,
+    placement: Placement,
+    holding: Holding,
+}
+
+impl<'a> Reader<'a> {
+    /// Asks the coordinator.
+    ///
+    /// # Errors
+    /// What it refuses, or a layout that `spec` does not have.
+    pub async fn find(
+        run: &'a RunId,
+        coordinator: &CoordinatorAt,
+        reach: &'a Reach,
+        spec: &RunSpec,
+    ) -> anyhow::Result<Self> {
+        let mut coordinator = Coordinator::new(coordinator.clone(), reach.clone());
+        let Placed {
+            placement,
+            holding,
+            bucket_bytes,
+        } = coordinator.placement(run).await?;
+        Ok(Self {
+            layout: Arc::new(spec.layout_within(bucket_bytes)?),
+            run,
+            reach,
+            coordinator,
+            placement,
+            holding,
+        })
+    }
+
+    /// Reads these blocks into their places in the flat vector `values`, and leaves the rest of it alone.
+    ///
+    /// # Errors
+    /// What a shard refuses, or blocks of another model.
+    pub async fn pull(mut self, blocks: &[BlockId], values: &mut [f32]) -> anyhow::Result<()> {
+        let (directory, news) = Directory::new(self.holding);
+        // A bare pull may come from nobody.
+        let nobody = Identity {
+            run: self.run.clone(),
+            group: GroupId(0),
+            incarnation: Incarnation(0),
+        };
+        let session = Session::new(nobody, Clock(0), placed(blocks, &self.placement)?);
+        let mut exchange = Exchange::new(self.layout, session, &directory, self.reach);
+        tokio::select! {
+            pulled = exchange.pull(values) => pulled?,
+            never = self.coordinator.follow(self.run, &news) => match never {},
+        };
+        Ok(())
+    }
 }

@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 
 use anyhow::Context;
+use memmap2::Mmap;
 pub use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde_json::json;
@@ -36,6 +37,16 @@ pub const INDEX: &str = "model.safetensors.index.json";
 /// A size that does not fit a shape, or the disk's.
 pub fn save(path: &Path, tensors: &[Saved<'_>], notes: Notes) -> anyhow::Result<()> {
     write(path, tensors, notes).with_context(|| format!("cannot save {}", path.display()))
+}
+
+/// The bytes of a file, of which only those that are looked at become memory.
+///
+/// # Errors
+/// The disk's.
+pub fn mapped(path: &Path) -> io::Result<Mmap> {
+    let file = fs::File::open(path)?;
+    // SAFETY: the file is whole before it has its name, and nobody changes it in place.
+    unsafe { Mmap::map(&file) }
 }
 
 /// Writes tensors into `model-00001-of-0000N.safetensors` and so on in a folder, which is created if its parent

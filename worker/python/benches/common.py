@@ -41,6 +41,7 @@ class Run:
     script: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self._enough = False
         self._folder = tempfile.TemporaryDirectory()
         self.folder = Path(self._folder.name) / "run"
 
@@ -58,13 +59,18 @@ class Run:
             if process.poll() is None:
                 process.terminate()
                 process.wait()
-        if process.returncode != 0:
+        if process.returncode != 0 and not self._enough:
             logs = [log.read_text()[-2000:] for log in sorted(self.folder.glob("logs/*rank*.log"))]
             raise SystemExit("\n".join([told, *logs]))
 
     def to_its_end(self) -> None:
         with self.going_on():
             pass
+
+    def enough(self, process: "subprocess.Popen[str]") -> None:
+        """It is ended before its budget is applied."""
+        self._enough = True
+        process.terminate()
 
     def export(self) -> Path:
         """The values that it ended with."""
@@ -85,6 +91,12 @@ class Run:
             if time.monotonic() > end:
                 raise SystemExit(f"clock {clock} does not come")
             time.sleep(0.02)
+
+    def pid_of(self, group: int, rank: int) -> int:
+        """The process that is this rank now."""
+        processes = json.loads((self.folder / "processes.json").read_text())
+        pids = [each["pid"] for each in processes if (each.get("group"), each.get("group_rank")) == (group, rank)]
+        return pids[0]
 
     def pids(self) -> list[int]:
         """Servers and ranks."""

@@ -1,4 +1,5 @@
-"""The most memory that a rank of an island has, beside the bytes of its part of model and gradient.
+"""The most memory that a rank of an island has, beside the bytes of its part of model and gradient: one that trains, and
+one that evaluates and has its part of the model written.
 
 Of 100 million parameters in 64 layers, in an island of four.
 """
@@ -9,19 +10,31 @@ from pathlib import Path
 
 from common import BENCHES, Run, arguments
 
-options = arguments(ranks=(4, "ranks of the island"), layers=(64, "of 1.56 million parameters"), steps=(5, "steps"))
+options = arguments(
+    ranks=(4, "ranks of the island"),
+    layers=(64, "of 1.56 million parameters"),
+    steps=(5, "steps"),
+    threshold=(1 << 20, "MALLOC_MMAP_THRESHOLD_, as docs/islands.md advises; 0 leaves it to glibc"),
+)
+if options.threshold:
+    os.environ["MALLOC_MMAP_THRESHOLD_"] = str(options.threshold)
 #: `exchange.bucket_bytes`, as it is.
 BUCKET_BYTES = 1 << 20
 WIDTH = 1250
+KINDS = "training", "evaluation"
 
 with tempfile.TemporaryDirectory() as folder:
     os.environ.update(MEMORY=folder, WIDTH=str(WIDTH), LAYERS=str(options.layers), PACE="0", STEPS="0")
     keys = {"cluster.groups": [options.ranks], "train.samples": 2 * options.ranks * options.steps}
     Run(options.programs, BENCHES / "wide.toml", keys, [str(BENCHES / "wide.py"), "island"]).to_its_end()
-    most = max(int(path.read_text()) for path in Path(folder).iterdir())
+    peaks = {kind: [int(path.read_text()) for path in Path(folder).glob(f"{kind}-*")] for kind in KINDS}
 parameters = options.layers * (WIDTH * WIDTH + WIDTH)
 part = 8 * parameters / options.ranks + BUCKET_BYTES
-print(
-    f"peak memory of a rank, {parameters / 1e6:.0f} M parameters, island of {options.ranks}: {most / 1e6:.0f} MB, "
-    f"{most / part:.2f} of its part of model and gradient and one bucket ({part / 1e6:.0f} MB)"
-)
+for kind, of_ranks in peaks.items():
+    if len(of_ranks) != options.ranks:
+        raise SystemExit(f"{len(of_ranks)} of {options.ranks} ranks have told of their {kind}")
+    print(
+        f"peak memory of a rank in {kind}, {parameters / 1e6:.0f} M parameters, island of {options.ranks}: "
+        f"{max(of_ranks) / 1e6:.0f} MB, {max(of_ranks) / part:.2f} of its part of model and gradient and one bucket "
+        f"({part / 1e6:.0f} MB)"
+    )

@@ -1,9 +1,10 @@
-"""A rank that trains 25 million parameters with little computation: `wide.py tradewind|ddp|island|fsdp`.
+"""A rank that trains 25 million parameters with little computation: `wide.py tradewind|ddp|island|islands|fsdp`.
 
 Before backward a rank sleeps until `PACE` seconds of the step have passed, so that several ranks hold on few cores. DDP
 and FSDP2 are plain PyTorch, over Gloo; a step of them is a line of its output. An island has its model sharded by
-FSDP2. With `MEMORY`, a folder, a rank of an island tells there in a file of its own the most memory that it had, in
-bytes, beyond what it had before its model. `WIDTH` and `LAYERS` make another model.
+FSDP2; of `islands` groups of one rank have it whole. With `MEMORY`, a folder, a rank of an island tells there in a file
+of its own the most memory that it had, in bytes, beyond what it had before its model; one that evaluates as well.
+`WIDTH` and `LAYERS` make another model.
 """
 
 import os
@@ -77,21 +78,29 @@ def memory(name: str) -> int:
     return 1024 * int(status.split(f"{name}:")[1].split()[0])
 
 
-def with_tradewind(island: bool = False) -> None:
+def with_tradewind(island: bool = False, from_size: int = 1) -> None:
+    """An island is a group of `from_size` ranks or more."""
     import tradewind as tw
 
     rank = tw.join()
+    island = island and rank.group_size >= from_size
     folder = os.environ.get("MEMORY")
-    before = begin_to_measure(rank.mesh()) if island and folder and not rank.evaluating else 0
+    before = begin_to_measure(rank.mesh()) if island and folder else 0
     model = sharded_net(rank.mesh()) if island else net()
     opt = rank.optimizer(model)
+
+    @rank.evaluate
+    def loss(model: nn.Module) -> float:
+        return float(model(Noise().x[:BATCH]).square().mean())
+
     while not rank.done:
         for x in rank.loader(Noise()):
             opt.zero_grad()
             gradient(model, x)
             opt.step()
     if before > 0:
-        Path(folder, f"{rank.group}-{rank.rank}").write_text(str(memory("VmHWM") - before))
+        kind = "evaluation" if rank.evaluating else "training"
+        Path(folder, f"{kind}-{rank.group}-{rank.rank}").write_text(str(memory("VmHWM") - before))
 
 
 def with_torch(shards: bool) -> None:
@@ -123,6 +132,7 @@ if __name__ == "__main__":
     {
         "tradewind": with_tradewind,
         "island": lambda: with_tradewind(island=True),
+        "islands": lambda: with_tradewind(island=True, from_size=2),
         "ddp": lambda: with_torch(shards=False),
         "fsdp": lambda: with_torch(shards=True),
     }[sys.argv[1]]()

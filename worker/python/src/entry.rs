@@ -41,6 +41,8 @@ pub struct Entry {
 
 /// Where an evaluation reads and writes files.
 pub struct Evaluates {
+    /// Ranks of the group that does it; 1 where it is one process, whatever the group has.
+    pub ranks: u32,
     /// Results go here.
     pub out: PathBuf,
     /// The fleet's folder, if there are parameters that servers have saved on the way.
@@ -101,15 +103,34 @@ impl Entry {
             coordinator,
             out,
             milestones,
+            group,
+            rank,
+            local_rank,
+            host,
             threads,
         } = arguments;
         let token = Token::from_env()?;
         let folder = config.parent().map(Path::to_owned);
-        let config = read(&config, &[])?;
+        let mut config = read(&config, &[])?;
+        if let Some(host) = host {
+            config.cluster.host = host;
+        }
+        let ranks = match group {
+            None => 1,
+            Some(group) => *(config.cluster.groups.get(group as usize))
+                .with_context(|| format!("the configuration has no group {group}"))?,
+        };
         Ok(Self {
+            group: GroupId(group.unwrap_or(0)),
+            rank: Rank(rank),
+            local_rank,
             threads,
             folder,
-            evaluates: Some(Evaluates { out, milestones }),
+            evaluates: Some(Evaluates {
+                ranks,
+                out,
+                milestones,
+            }),
             ..Self::first(config, found_at(coordinator), token)?
         })
     }

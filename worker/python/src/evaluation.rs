@@ -1,5 +1,7 @@
 //! A script that is started once more after its run, to evaluate the servers' parameters.
 
+use std::collections::HashSet;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,19 +9,22 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use tokio::runtime::Runtime;
 use tradewind_client::coordinator::CoordinatorAt;
-use tradewind_client::evaluation::{check_finite, digest, in_name_order, write};
+use tradewind_client::evaluation::{check_finite, digest, digest_of_file, in_name_order, write};
 use tradewind_client::milestones;
 use tradewind_client::network::Reach;
-use tradewind_client::reader::pull;
+use tradewind_client::reader::Reader;
 use tradewind_client::saving::{Notes, save};
-use tradewind_common::record::{Better, Evaluation, Measure, Part};
+use tradewind_common::record::{self, Better, Evaluation, Measure};
 use tradewind_common::spec::RunSpec;
-use tradewind_common::{Layout, RunId};
+use tradewind_common::{BlockId, Layout, Rank, RunId};
 use tradewind_config::Config;
 
 use crate::entry::{Entry, Evaluates};
 use crate::memory::Memory;
 use crate::saving::Tensor;
+
+/// The file that has the model, in the run's folder.
+const MODEL: &str = "model.safetensors";
 
 /// What an evaluation has, on the thread that does what the script waits for.
 pub struct Evaluator {
@@ -27,8 +32,11 @@ pub struct Evaluator {
     coordinator: CoordinatorAt,
     reach: Reach,
     folders: Evaluates,
+    rank: Rank,
     spec: Arc<RunSpec>,
     layout: Arc<Layout>,
+    /// Blocks that this rank reads.
+    slice: Vec<BlockId>,
     values: Memory,
     runtime: Runtime,
 }
@@ -71,17 +79,41 @@ pub struct Recording {
     out: PathBuf,
     run: RunId,
     layout: Arc<Layout>,
+    slice: HashSet<BlockId>,
+    is_first: bool,
 }
 
 impl Recording {
-    /// Writes down what `measure` finds of each, and deletes them.
+    /// Has `measure` called for each, with the ranges of the flat vector that this rank has and their values. The
+    /// first rank writes down what it finds, and deletes them.
     pub fn record(
         &self,
-        measure: &mut dyn FnMut(&[f32]) -> anyhow::Result<Measure>,
+        measure: &mut dyn FnMut(Vec<Part>) -> anyhow::Result<Measure>,
     ) -> anyhow::Result<()> {
-        milestones::record(&self.fleet, &self.run, &self.layout, &self.out, measure)
+        let Self {
+            fleet,
+            out,
+            run,
+            layout,
+            slice,
+            is_first,
+        } = self;
+        let wanted = |block: BlockId| slice.contains(&block);
+        let own = layout.blocks.iter().filter(|block| wanted(block.id));
+        let own: Vec<Range<usize>> = own.map(|block| block.elements.clone()).collect();
+        let mut measure = |values: &[f32]| {
+            let part = |range: &Range<usize>| (range.clone(), values[range.clone()].to_vec());
+            measure(own.iter().map(part).collect())
+        };
+        match is_first {
+            true => milestones::record(fleet, run, layout, out, &wanted, &mut measure),
+            false => milestones::evaluate(fleet, run, layout, &wanted, &mut measure).map(drop),
+        }
     }
 }
+
+/// A range of the flat vector, and its values.
+pub type Part = (Range<usize>, Vec<f32>);
 
 impl Evaluator {
     /// Nothing is sent yet. `entry` is that of an evaluation.
@@ -102,43 +134,56 @@ impl Evaluator {
             config: entry.config,
             coordinator: entry.coordinator,
             folders,
+            rank: entry.rank,
             spec,
             layout,
+            slice: Vec::new(),
             values,
             runtime: builder.worker_threads(1).enable_all().build()?,
         })
     }
 
-    /// Brings the servers' values.
-    pub fn pull(&mut self) -> anyhow::Result<()> {
+    /// Brings the servers' values: of the flat vector this rank's slice, which is all of it for a single one. Returns
+    /// the slices of all ranks.
+    pub fn pull(&mut self) -> anyhow::Result<Vec<Vec<Range<usize>>>> {
         let run = &self.config.name;
-        let pulled = pull(run, &self.coordinator, &self.reach, &self.spec);
-        let pulled = self.runtime.block_on(pulled)?;
-        if pulled.layout.tensors != self.layout.tensors {
+        let reader = Reader::find(run, &self.coordinator, &self.reach, &self.spec);
+        let reader = self.runtime.block_on(reader)?;
+        if reader.layout.tensors != self.layout.tensors {
             anyhow::bail!("the servers' values do not lie as this script's model has them");
         }
         // Its blocks are the run's.
-        self.layout = pulled.layout;
-        self.set(&pulled.values);
-        Ok(())
+        self.layout = reader.layout.clone();
+        let slices = self.layout.slices(self.folders.ranks);
+        self.slice = slices[self.rank.0 as usize].clone();
+        // SAFETY: the script waits for this call.
+        let values = unsafe { self.values.values_mut() };
+        self.runtime.block_on(reader.pull(&self.slice, values))?;
+        let ranges = |slice: &Vec<BlockId>| self.layout.runs(slice);
+        Ok(slices.iter().map(ranges).collect())
     }
 
     /// Puts other values in their place.
-    pub fn set(&mut self, values: &[f32]) {
+    pub fn set(&mut self, parts: Vec<Part>) {
         // SAFETY: the script waits for this call.
-        unsafe { self.values.values_mut() }.copy_from_slice(values);
+        let values = unsafe { self.values.values_mut() };
+        for (range, part) in parts {
+            values[range].copy_from_slice(&part);
+        }
     }
 
-    /// Writes the model, and what was found, if there was anything to find it with.
+    /// Where the model is written.
+    pub fn model_file(&self) -> PathBuf {
+        self.folders.out.join(MODEL)
+    }
+
+    /// Writes the model, unless it is in its file already, and what was found, if there was anything to find it with.
     pub fn write(
         &mut self,
         found: Option<Found>,
         torch: String,
-        tensors: &[Tensor],
-        notes: Notes,
+        model: Option<(Vec<Tensor>, Notes)>,
     ) -> anyhow::Result<()> {
-        // SAFETY: the script waits for this call.
-        let values = unsafe { self.values.values() };
         let evaluation = found.map(|found| Evaluation {
             metric: found.metric.into(),
             better: match found.higher {
@@ -148,8 +193,8 @@ impl Evaluator {
             validation: found.validation.into(),
             baselines: found.baselines.into_iter().map(Measured::into).collect(),
             parts: found.parts.into_iter().map(OfPart::into).collect(),
-            params_digest: digest(&in_name_order(&self.layout, values)),
-            parameters: values.len() as u64,
+            params_digest: String::new(),
+            parameters: self.layout.elements() as u64,
             libtorch: torch,
             curves: Vec::new(),
             scatters: Vec::new(),
@@ -158,10 +203,25 @@ impl Evaluator {
         if let Some(evaluation) = &evaluation {
             check_finite(&[&evaluation.metric, &evaluation.validation])?;
         }
-        let out = &self.folders.out;
-        let saved: Vec<_> = tensors.iter().map(Tensor::saved).collect();
-        save(&out.join("model.safetensors"), &saved, notes)?;
-        evaluation.map_or(Ok(()), |evaluation| write(out, &evaluation))
+        let file = self.model_file();
+        let params_digest = match model {
+            None => digest_of_file(&file, &self.layout)?,
+            Some((tensors, notes)) => {
+                let saved: Vec<_> = tensors.iter().map(Tensor::saved).collect();
+                save(&file, &saved, notes)?;
+                // SAFETY: the script waits for this call.
+                let values = unsafe { self.values.values() };
+                digest(&in_name_order(&self.layout, values))
+            }
+        };
+        let Some(evaluation) = evaluation else {
+            return Ok(());
+        };
+        let evaluation = Evaluation {
+            params_digest,
+            ..evaluation
+        };
+        write(&self.folders.out, &evaluation)
     }
 
     /// Where milestones are, if the run has saved any.
@@ -171,11 +231,13 @@ impl Evaluator {
             out: self.folders.out.clone(),
             run: self.config.name.clone(),
             layout: self.layout.clone(),
+            slice: self.slice.iter().copied().collect(),
+            is_first: self.rank == Rank(0),
         })
     }
 }
 
-impl From<OfPart> for Part {
+impl From<OfPart> for record::Part {
     fn from(part: OfPart) -> Self {
         let OfPart {
             name,

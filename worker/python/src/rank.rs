@@ -1,9 +1,12 @@
 //! One rank of a run, as Python sees it.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
+use std::{fs, io};
 
+use anyhow::Context;
 use pyo3::prelude::*;
 use tradewind_client::alike::Misused;
 use tradewind_client::feed::check_batch;
@@ -14,7 +17,7 @@ use tradewind_client::verdict::Verdict;
 use tradewind_common::data::{CHUNKS_HELD_MAX, Chunking};
 use tradewind_common::layout::{TensorKind, TensorSpec};
 use tradewind_common::spec::{Frozen, RunSpec};
-use tradewind_common::{BlockId, GroupId, Layout};
+use tradewind_common::{BlockId, GroupId, Layout, run_files};
 use tradewind_config::{Config, Damaged, Reduce};
 use tradewind_data::Staging;
 
@@ -128,7 +131,8 @@ pub struct Rank {
     local_rank: u32,
     threads: i32,
     folder: Option<PathBuf>,
-    evaluating: bool,
+    /// How many ranks evaluate together, if this one evaluates.
+    evaluators: Option<u32>,
     alone: bool,
     /// Of the files of the training data, if they are copied ahead of their use.
     staging: Mutex<Option<Staging>>,
@@ -182,7 +186,7 @@ impl Rank {
     /// Whether it evaluates the servers' parameters instead of training.
     #[getter]
     fn evaluating(&self) -> bool {
-        self.evaluating
+        self.evaluators.is_some()
     }
 
     /// Whether it has its servers in its own process.
@@ -399,6 +403,16 @@ impl Rank {
         Ok(placed)
     }
 
+    /// Ranks of the group that are there, as configured: 1 of a rank that is alone, and where one process evaluates.
+    #[getter]
+    fn ranks(&self) -> PyResult<u32> {
+        match self.evaluators {
+            Some(ranks) => Ok(ranks),
+            None if self.alone => Ok(1),
+            None => self.group_size(),
+        }
+    }
+
     /// What of the flat vector is averaged together.
     fn buckets(&self) -> PyResult<Buckets> {
         let described = locked(&self.described);
@@ -413,19 +427,20 @@ impl Rank {
     }
 
     /// The memory of the flat vector's values and of its gradient, which the rank keeps.
-    /// `on_gpu` is whether the ranks reduce on one, and `sharded` whether of both a rank has its own slice alone.
-    #[pyo3(signature = (values, gradient, on_gpu=false, sharded=false))]
+    /// `on_gpu` is whether the ranks reduce on one. Where the model is sharded, so that of both a rank has its own slice
+    /// alone, `spent` is called with ranges (begin, end) of the gradient that nobody reads any more.
+    #[pyo3(signature = (values, gradient, on_gpu=false, spent=None))]
     fn bind(
         &self,
         values: &Bound<'_, PyAny>,
         gradient: &Bound<'_, PyAny>,
         on_gpu: bool,
-        sharded: bool,
+        spent: Option<Py<PyAny>>,
     ) -> PyResult<()> {
         let (spec, layout) = locked(&self.described).clone().ok_or_else(undescribed)?;
         let values = Memory::new(values, layout.elements(), "the flat vector")?;
         let gradient = Memory::new(gradient, layout.elements(), "the gradient")?;
-        if sharded && spec.optimizer.capabilities().layerwise() {
+        if spent.is_some() && spec.optimizer.capabilities().layerwise() {
             return Err(wrong(
                 "the steps of this optimizer follow from the lengths of whole tensors, of which a rank has only its \
                  rows where the model is sharded: take another optimizer.name, such as \"adamw\"",
@@ -433,6 +448,7 @@ impl Rank {
         }
         let entry = locked(&self.entry).take();
         let entry = entry.ok_or_else(bound)?;
+        note_island(&entry, spent.is_some()).map_err(given_up)?;
         if entry.evaluates.is_some() {
             let evaluator = Evaluator::new(entry, spec, layout, values);
             let driver = Driver::start(evaluator.map_err(given_up)?)?;
@@ -444,7 +460,7 @@ impl Rank {
             &layout,
             values,
             gradient,
-            Model { on_gpu, sharded },
+            Model { on_gpu, spent },
         );
         let driver = Driver::start(trainer.map_err(given_up)?)?;
         self.driver.set(driver).map_err(|_| bound())
@@ -603,38 +619,43 @@ impl Rank {
         Ok(true)
     }
 
-    /// Brings the servers' values into the flat vector, of a rank that evaluates.
-    fn pull(&self, py: Python<'_>) -> PyResult<()> {
-        self.evaluate(py, Evaluator::pull)
+    /// Brings the servers' values into the flat vector, of a rank that evaluates: those of its slice. Returns the ranges
+    /// (begin, end) of the slice of each rank that does.
+    fn pull(&self, py: Python<'_>) -> PyResult<Vec<Vec<(usize, usize)>>> {
+        let slices = self.evaluate(py, Evaluator::pull)?;
+        let pairs = |slice: Vec<Range<usize>>| slice.iter().map(|r| (r.start, r.end)).collect();
+        Ok(slices.into_iter().map(pairs).collect())
     }
 
-    /// What the evaluation has found, if there was one, with the version of torch: writes it and the model into
-    /// the run's folder.
+    /// Where a rank that evaluates writes the model.
+    fn model_file(&self, py: Python<'_>) -> PyResult<PathBuf> {
+        self.evaluate(py, |evaluator| Ok(evaluator.model_file()))
+    }
+
+    /// What the evaluation has found, if there was one, with the version of torch: writes it and the model, tensors
+    /// and notes, into the run's folder. Without a model, that is in its file already.
+    #[pyo3(signature = (found, torch, model=None))]
     fn evaluated(
         &self,
         py: Python<'_>,
         found: Option<Found>,
         torch: String,
-        tensors: Vec<Tensor>,
-        notes: Notes,
+        model: Option<(Vec<Tensor>, Notes)>,
     ) -> PyResult<()> {
-        self.evaluate(py, move |evaluator| {
-            evaluator.write(found, torch, &tensors, notes)
-        })
+        self.evaluate(py, move |evaluator| evaluator.write(found, torch, model))
     }
 
-    /// Measures the parameters that servers have saved on the way, each in the flat vector, and writes down what
-    /// is found; they are deleted then. `measure` is called without arguments, in this thread.
+    /// Measures the parameters that servers have saved on the way: each rank has its slice of them in the flat vector.
+    /// The first one writes down what it finds, and deletes them. `measure` is called without arguments, in this thread.
     fn milestones(&self, py: Python<'_>, measure: Py<PyAny>) -> PyResult<()> {
         let told = self.evaluate(py, |evaluator| Ok(evaluator.recording()))?;
         let Some(recording) = told else {
             return Ok(());
         };
         let mut raised = None;
-        let recorded = recording.record(&mut |values| {
-            let values = values.to_vec();
+        let recorded = recording.record(&mut |parts| {
             let set = move |evaluator: &mut Evaluator| {
-                evaluator.set(&values);
+                evaluator.set(parts);
                 Ok(())
             };
             let measured = self.evaluate(py, set).and_then(|()| {
@@ -669,7 +690,7 @@ impl Rank {
             local_rank: entry.local_rank,
             threads: entry.threads,
             folder: entry.folder.clone(),
-            evaluating: entry.evaluates.is_some(),
+            evaluators: entry.evaluates.as_ref().map(|evaluates| evaluates.ranks),
             alone,
             staging: Mutex::new(None),
             copied: Mutex::default(),
@@ -715,6 +736,35 @@ impl Rank {
         let driver = self.driver.get().ok_or_else(undescribed)?;
         let answer = driver.call(py, |trainer| trainer.try_to(what))?;
         answer.map_err(ended)
+    }
+}
+
+/// Says in the run's folder whether the group's model is sharded over its ranks.
+fn note_island(entry: &Entry, sharded: bool) -> anyhow::Result<()> {
+    let (group, rank) = (entry.group.0, entry.rank.0);
+    let sizes = &entry.config.cluster.groups;
+    let Some(folder) = &entry.folder else {
+        return Ok(());
+    };
+    if rank > 0 || entry.evaluates.is_some() {
+        return Ok(());
+    }
+    let file = folder.join(run_files::island(group));
+    let several = sizes.get(group as usize).is_some_and(|size| *size > 1);
+    let noted = if sharded && several {
+        let made = file.parent().map_or(Ok(()), fs::create_dir_all);
+        made.and_then(|()| fs::write(&file, ""))
+    } else {
+        // A former part of the run may have been.
+        absent(fs::remove_file(&file))
+    };
+    noted.with_context(|| format!("cannot write {}", file.display()))
+}
+
+fn absent(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 

@@ -53,8 +53,9 @@ pub struct Trainer {
     process: RankProcess,
     values: Memory,
     gradient: Memory,
-    /// The model is sharded over the ranks of the group: of the flat vector each has its own slice alone.
-    sharded: bool,
+    /// Where the model is sharded over the ranks of the group, so that of the flat vector each has its own slice
+    /// alone: lets go of a range (begin, end) of the gradient.
+    spent: Option<Py<PyAny>>,
     stage: Stage,
     /// Where the script's optimizer takes steps between exchanges.
     local: Option<LocalSteps>,
@@ -63,12 +64,12 @@ pub struct Trainer {
 }
 
 /// What is known of the script's model.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Model {
     /// The ranks reduce on GPUs.
     pub on_gpu: bool,
-    /// It is sharded over the ranks of the group.
-    pub sharded: bool,
+    /// Where it is sharded over the ranks of the group: lets go of a range (begin, end) of the gradient.
+    pub spent: Option<Py<PyAny>>,
 }
 
 /// How far it has come in an incarnation of its group.
@@ -168,7 +169,7 @@ impl Trainer {
         layout: &Arc<Layout>,
         values: Memory,
         gradient: Memory,
-        Model { on_gpu, sharded }: Model,
+        Model { on_gpu, spent }: Model,
     ) -> anyhow::Result<Self> {
         let Entry {
             config,
@@ -211,7 +212,7 @@ impl Trainer {
             process,
             values,
             gradient,
-            sharded,
+            spent,
             stage: Stage::Apart,
             local: None,
             failure: None,
@@ -295,13 +296,14 @@ impl Trainer {
             gradient: unsafe { gradient.values() },
             // SAFETY: as above.
             values: unsafe { values.values_mut() },
+            spent: &|_| {},
             group: &*group,
             leave: &|| false,
         };
         // One rate holds for all blocks of the first exchange, too.
         let pulled = exchanges.pull(&mut replica)?;
         tracing::info!(%start, "ready");
-        let parts = match self.sharded {
+        let parts = match self.spent.is_some() {
             true => layout.runs(&slice),
             false => iter::once(0..layout.elements()).collect(),
         };
@@ -531,6 +533,7 @@ impl Trainer {
             process,
             values,
             gradient,
+            spent,
             stage: Stage::Entered(entered),
             ..
         } = self
@@ -547,6 +550,16 @@ impl Trainer {
             seen,
             ..
         } = &mut **entered;
+        let spent = spent.as_ref();
+        let release = |elements: &Range<usize>| {
+            let Some(spent) = spent else {
+                return;
+            };
+            let range = (elements.start, elements.end);
+            if let Err(error) = Python::attach(|py| spent.call1(py, range)) {
+                tracing::warn!("memory of the gradient is kept until the step ends: {error}");
+            }
+        };
         let mut replica = MainMemory {
             layout,
             slice,
@@ -554,6 +567,7 @@ impl Trainer {
             gradient: unsafe { gradient.values() },
             // SAFETY: as above.
             values: unsafe { values.values_mut() },
+            spent: &release,
             group: &**group,
             leave: &|| membership.is_asked_to_leave(),
         };

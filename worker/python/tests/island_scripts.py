@@ -12,6 +12,7 @@ from torch import nn
 import tradewind as tw
 from scripts import Lines, killed_once, loss_of
 from telling import join
+from telling import told as told_always
 from telling import told_in_training as told
 
 # DTensors need all of it.
@@ -20,6 +21,7 @@ del sys.modules["torch._dynamo"], torch._dynamo
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: E402
 from torch.distributed.tensor import Shard  # noqa: E402
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module  # noqa: E402
 
 
 def model(seed: int = 3) -> nn.Module:
@@ -53,6 +55,11 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
+def held_of(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank has of it."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
 def tell_state(rank: tw.Rank, net: nn.Module, name: str) -> None:
     state = {name: whole(value).detach().flatten().tolist() for name, value in net.state_dict().items()}
     told(f"{name}-{rank.group}-{rank.rank}", state)
@@ -79,6 +86,10 @@ def train() -> None:
 
     @rank.evaluate
     def error(net: nn.Module) -> float:
+        held = sum(held_of(parameter).numel() for parameter in net.parameters())
+        told_always(f"evaluated-{rank.group}-{rank.rank}", held)
+        if rank.evaluating and rank.settings.get("fails") and rank.rank == 1:
+            raise RuntimeError("no good")
         data = Lines()
         return float(loss_of(net, [data.x, data.y, None]))
 
@@ -154,6 +165,14 @@ def has_no_mesh() -> None:
     rank = tw.join(os.environ.get("RUN"), torch_names=True)
     net = without_statistics()
     fully_shard(net, mesh=init_device_mesh("cpu", (1,)))
+    rank.optimizer(net)
+
+
+def is_tensor_parallel() -> None:
+    """Shards that look like those of FSDP2; but all ranks would need the same batches."""
+    rank = join()
+    net = without_statistics()
+    parallelize_module(net, rank.mesh(), {"0": ColwiseParallel(), "2": RowwiseParallel()})
     rank.optimizer(net)
 
 

@@ -2,14 +2,19 @@
 
 import json
 import unittest
+from collections.abc import Iterator
 
 import torch
+from torch import nn
+from torch.distributed.checkpoint import load
 
 import tradewind as tw
 from runs import ASYNC, Keys, Run, RunCase
 from scripts import Lines, loss_of
 
 try:
+    from torch.distributed.checkpoint import HuggingFaceStorageReader
+
     import island_scripts
 except ImportError:
     # Of a torch before 2.6.
@@ -37,7 +42,7 @@ class IslandCase(RunCase):
     def trained(self, groups: list[int], keys: Keys, steps: int) -> Run:
         keys = {"cluster.servers": 2, **SMALL, **keys}
         run = self.launch("train", keys, groups=groups, samples=8 * sum(groups) * steps)
-        self.completes(run)
+        run.text = self.completes(run)
         return run
 
     def state(self, run: Run, name: str, rank: str) -> State:
@@ -53,6 +58,30 @@ class IslandCase(RunCase):
             for name, values in first.items():
                 self.assertTrue(torch.equal(other[name], values), name)
         return first
+
+    def in_one_process(self, run: Run, groups: list[int]) -> Iterator[nn.Module]:
+        """The model of `without_statistics` after each step, of plain PyTorch on the union of the batches."""
+        # One group has created the values, and the others have them.
+        initial = self.same(run, "initial", groups)
+        net, data = island_scripts.without_statistics(), Lines()
+        net.load_state_dict({name: initial[name].view(values.shape) for name, values in net.state_dict().items()})
+        opt = torch.optim.SGD(net.parameters(), lr=0.05)
+        for numbers in zip(*(run.lines(f"batches-{rank}") for rank in ranks(groups)), strict=True):
+            union = [number for batch in numbers for number in batch]
+            opt.zero_grad()
+            loss_of(net, [data.x[union], data.y[union], None]).backward()
+            opt.step()
+            yield net
+
+
+def error_of(net: nn.Module) -> float:
+    """What the scripts evaluate."""
+    data = Lines()
+    net.eval()
+    with torch.no_grad():
+        error = float(loss_of(net, [data.x, data.y, None]))
+    net.train()
+    return error
 
 
 def ranks(groups: list[int]) -> list[str]:
@@ -70,18 +99,10 @@ class Equality(IslandCase):
 
     def check(self, groups: list[int], keys: Keys = {}) -> None:
         run = self.trained(groups, keys, 50)
-        # One group has created the values, and the others have them.
         initial = self.same(run, "initial", groups)
-        net, data = island_scripts.without_statistics(), Lines()
-        net.load_state_dict({name: initial[name].view(values.shape) for name, values in net.state_dict().items()})
-        opt = torch.optim.SGD(net.parameters(), lr=0.05)
-        batches = list(zip(*(run.lines(f"batches-{rank}") for rank in ranks(groups)), strict=True))
-        self.assertEqual(len(batches), 50)
-        for numbers in batches:
-            union = [number for batch in numbers for number in batch]
-            opt.zero_grad()
-            loss_of(net, [data.x[union], data.y[union], None]).backward()
-            opt.step()
+        steps = list(self.in_one_process(run, groups))
+        self.assertEqual(len(steps), 50)
+        net = steps[-1]
         names = [name for name, _ in net.named_parameters()]
         got = self.same(run, "state", groups)
         self.assertLess(distance(got, net.state_dict(), names), 1e-6)
@@ -125,28 +146,73 @@ class AsAPlainGroup(IslandCase):
         self.check({"exchange.down": "bf16", "exchange.up": "bf16"})
 
 
+class Evaluating(IslandCase):
+    """A run is evaluated by the ranks of its first island, none of which has the whole model."""
+
+    def check(self, groups: list[int], island: int, keys: Keys = {}) -> Run:
+        run = self.trained(groups, keys, 20)
+        *_, net = self.in_one_process(run, groups)
+        held = {rank: run.lines(f"evaluated-{rank}") for rank in ranks(groups)}
+        of_island = {f"{island}-{rank}" for rank in range(groups[island])}
+        self.assertEqual({rank for rank, lines in held.items() if lines}, of_island)
+        elements = sum(parameter.numel() for parameter in net.parameters())
+        self.assertEqual(sum(held[rank][0] for rank in of_island), elements)
+        self.assertLess(max(held[rank][0] for rank in of_island), elements)
+        # As a file and as a metric it is what was trained.
+        saved = tw.load(run.told / "run/model.safetensors")
+        self.assertEqual(saved.keys(), net.state_dict().keys())
+        self.assertLess(distance(saved, net.state_dict(), list(saved)), 1e-6)
+        found = run.json("evaluation.json")
+        self.assertEqual(found["parameters"], elements)
+        error = found["metric"]["value"]
+        self.assertAlmostEqual(error, error_of(net), delta=1e-5 * error)
+        self.assertIn(f"parameters by the {groups[island]} ranks of group {island}", run.text)
+        return run
+
+    def test_by_an_island_beside_a_rank_with_the_whole_model(self) -> None:
+        run = self.check([1, 2], 1, {"evaluation.every_samples": 120})
+        lines = (run.told / "run/validation.jsonl").read_text().splitlines()
+        found = {line["samples"]: line["measure"]["value"] for line in map(json.loads, lines)}
+        # A step has 24 samples.
+        nets = enumerate(self.in_one_process(run, [1, 2]), start=1)
+        want = {24 * step: error_of(net) for step, net in nets if step % 5 == 0}
+        self.assertEqual(found.keys(), want.keys())
+        for samples, error in want.items():
+            self.assertAlmostEqual(found[samples], error, delta=1e-5 * error)
+
+    def test_a_rank_that_fails_ends_the_evaluation(self) -> None:
+        keys = {"script.fails": True, **SMALL}
+        run = self.launch("train", keys, groups=[2], samples=160)
+        status, text = run.end()
+        self.assertEqual(status, 1, text)
+        self.assertIn("the evaluation ended with status 1", text)
+        self.assertIn("RuntimeError: no good", text)
+
+
 class Saving(IslandCase):
     def test_a_model_in_shards_is_evaluated_and_saved(self) -> None:
         keys: Keys = {"script.model": "statistics", "script.saves": True}
         run = self.trained([2, 1], keys, 20)
         state = self.same(run, "state", [2, 1])
-        net, data = island_scripts.model(), Lines()
+        net = island_scripts.model()
         folder = run.told / "own"
         index = json.loads((folder / "model.safetensors.index.json").read_text())
         files = sorted(set(index["weight_map"].values()))
         self.assertEqual(files, [f"model-{n + 1:05}-of-{len(files):05}.safetensors" for n in range(len(files))])
         self.assertGreater(len(files), 2)
+        # As torch.distributed.checkpoint reads it.
+        distributed = net.state_dict()
+        load(distributed, storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
         self.assertEqual({path.name for path in folder.iterdir()}, {*files, "model.safetensors.index.json"})
         shards = {name: tensor for file in files for name, tensor in tw.load(folder / file).items()}
-        for saved in (tw.load(run.told / "own.safetensors"), shards, tw.load(run.told / "run/model.safetensors")):
+        one = tw.load(run.told / "own.safetensors")
+        for saved in (one, shards, distributed, tw.load(run.told / "run/model.safetensors")):
             net.load_state_dict(saved)
             for name, values in net.state_dict().items():
                 # Integers are each rank's own.
                 if values.is_floating_point():
                     torch.testing.assert_close(values.flatten(), state[name], rtol=0, atol=0)
-        net.eval()
-        with torch.no_grad():
-            error = float(loss_of(net, [data.x, data.y, None]))
+        error = error_of(net)
         self.assertAlmostEqual(run.json("summary.json")["metric"]["value"], error, delta=1e-5 * error)
 
 
@@ -181,6 +247,7 @@ class Refused(IslandCase):
         for script, words in (
             ("is_not_the_groups_mesh", ("parameter 0.weight is sharded over", "not the mesh of the group's", way)),
             ("has_no_mesh", ("parameter 0.weight is sharded over", "not the mesh of the group's", way)),
+            ("is_tensor_parallel", ("parameter 0.weight is a DTensor that fully_shard has not made", way)),
             ("shards_columns", ("parameter 0.weight is placed as Shard(dim=1)", "leave shard_placement_fn out")),
             ("shards_a_part", ("parameter 2.weight is not sharded, and others of the model are", way)),
             ("shards_halves", ("parameter 0.weight is torch.bfloat16", "MixedPrecisionPolicy")),

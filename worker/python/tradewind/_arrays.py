@@ -29,6 +29,8 @@ class Arrays:
     synchronizes = True
     #: A group of one rank does, in any process.
     forms_again = True
+    #: Nobody else has a part of them.
+    is_whole = True
 
     def __init__(self, rank: Rank, arrays: Mapping[str, Any], samples: int) -> None:
         if rank.group_size > 1:
@@ -67,6 +69,9 @@ class Arrays:
 
     def fresh(self) -> None:
         """What has come lies in the arrays."""
+
+    def deal(self, slices: list[list[tuple[int, int]]]) -> None:
+        """The only rank has all."""
 
     @property
     def library(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -114,7 +115,7 @@ class Evaluations:
         if rank._replica is None:
             raise TradewindError("call rank.optimizer(model) or rank.share(arrays) before the first batch is taken")
         rank._replica.begin(rank._samples or 1)
-        rank._native.pull()
+        rank._replica.deal(rank._native.pull())
         rank._replica.fresh()
         self.due()
 
@@ -129,13 +130,27 @@ class Evaluations:
             print(f"tradewind: {found.metric.name} is {found.metric.value:.6g}{unit}", flush=True)
             return
         self._write(self._found())
-        self._rank._native.milestones(lambda: self._found().validation)
+        self._rank._native.milestones(self._milestone)
 
-    def _write(self, found: _Found | None) -> None:
+    def _milestone(self) -> Measure:
+        """What is found of values that the native half has put in the place of those before."""
         replica = self._rank._replica
         assert replica is not None
-        stored = replica.stored()
-        self._rank._native.evaluated(found, replica.library, stored.tensors, stored.notes)
+        replica.fresh()
+        return self._found().validation
+
+    def _write(self, found: _Found | None) -> None:
+        """Writes the model and what was found: one process, or the first rank of those that have the model together."""
+        replica, native = self._rank._replica, self._rank._native
+        assert replica is not None
+        model: tuple[list[Any], dict[str, str]] | None = None
+        if replica.is_whole:
+            stored = replica.stored()
+            model = stored.tensors, stored.notes
+        elif found is None or math.isfinite(found.metric.value + found.validation.value):
+            replica.save(native.model_file(), None)
+        if self._rank.rank == 0:
+            native.evaluated(found, replica.library, model)
 
     def end(self) -> bool:
         """The script has come to its end. Whether the evaluation has, too."""

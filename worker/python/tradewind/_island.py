@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +21,7 @@ from torch.distributed.tensor import DTensor, Shard
 from ._gathered import save
 from ._group import FOREVER, Ranks, guard
 from ._native import GroupBroken, TradewindError
-from ._replica import Replica, memory_of
+from ._replica import Replica, memory_of, store_at
 from ._saving import of_state
 from ._shards import Chunk, Piece
 from ._shards import Tensor as Placed
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 #: Values of a rank's shard that change hands together, about: 4 MiB.
 _CHUNK_ELEMENTS = 1 << 20
+#: How long ranks that evaluate wait for each other, once they have met for their mesh.
+_PATIENCE = timedelta(minutes=10)
 #: Tags of messages: chunks have the numbers from these on.
 _OF_BUFFERS, _OF_CHUNKS = 1 << 21, 1 << 22
 
@@ -42,6 +46,7 @@ class Island(Replica):
 
     #: A process group of torch's cannot take in another process, so all of the group's ranks begin anew.
     forms_again = False
+    is_whole = False
 
     def __init__(self, rank: Rank, model: nn.Module) -> None:
         _refuse_unfit(rank, model)
@@ -76,11 +81,21 @@ class Island(Replica):
         for number, (_, parameter) in enumerate(self.parameters):
             self._watch(number, parameter)
         self.keep_buffers()
-        if self._rank.mesh().size() == 1:
-            # An evaluation joins nobody.
-            self._deal([[(0, elements)]], 0)
         on_gpu = self._device.type == "cuda"
-        self._native.bind(memory_of(self._values.values), memory_of(self._gradient.values), on_gpu, True)
+        values, gradient = memory_of(self._values.values), memory_of(self._gradient.values)
+        self._native.bind(values, gradient, on_gpu, self._gradient.release)
+
+    def deal(self, slices: list[list[tuple[int, int]]]) -> None:
+        self._deal(slices, self._rank.rank if len(slices) > 1 else 0)
+        if len(slices) > 1:
+            names = self._rank._names
+            assert names is not None
+            joined = Evaluators(self._number, len(slices))
+            here = torch.device("cpu")
+            # They have no leases, and bring values in different times.
+            self._ranks = IslandRanks(
+                self._rank, joined, store_at(names.address, _PATIENCE), _PATIENCE, here, lambda _: None
+            )
 
     def _deal(self, slices: list[list[tuple[int, int]]], rank: int) -> None:
         """Each rank exchanges these ranges of the flat vector; this is one of them."""
@@ -277,6 +292,15 @@ class Island(Replica):
             buffer.copy_(kept)
 
 
+@dataclass(frozen=True)
+class Evaluators:
+    """The ranks that evaluate a sharded model together, in the place of a `Joined` of training."""
+
+    group_rank: int
+    group_size: int
+    prefix: str = "tradewind/evaluation"
+
+
 class IslandRanks(Ranks):
     """The ranks of an island, whose end is that of this process."""
 
@@ -360,6 +384,11 @@ def _refuse_unfit(rank: Rank, model: nn.Module) -> None:
                 f"parameter {name} is not sharded, and others of the model are: {way} on the whole model too, after "
                 "its parts, and before anything is computed; or freeze the parameter with requires_grad_(False)"
             )
+        if not _is_of_fsdp(model, name):
+            raise TradewindError(
+                f"parameter {name} is a DTensor that fully_shard has not made, as of tensor parallel, whose ranks would "
+                f"need equal batches: that cannot be exchanged yet; {way} instead"
+            )
         mesh = parameter.device_mesh
         if rank._mesh is None or mesh.ndim != 1 or mesh.mesh.tolist() != rank._mesh.mesh.tolist():
             raise TradewindError(
@@ -376,6 +405,17 @@ def _refuse_unfit(rank: Rank, model: nn.Module) -> None:
                 "it in torch.float32, and compute with fully_shard(…, mp_policy=MixedPrecisionPolicy("
                 "param_dtype=torch.bfloat16))"
             )
+
+
+def _is_of_fsdp(model: nn.Module, name: str) -> bool:
+    """Whether `fully_shard` was called for a module that has the parameter."""
+    # Older versions of torch have none, and DTensors all the same.
+    from torch.distributed.fsdp import FSDPModule
+
+    modules = [model]
+    for part in name.split(".")[:-1]:
+        modules.append(modules[-1].get_submodule(part))
+    return any(isinstance(module, FSDPModule) for module in modules)
 
 
 def _local(tensor: Any) -> Tensor:

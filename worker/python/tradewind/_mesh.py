@@ -29,7 +29,7 @@ def mesh_of(rank: Rank) -> DeviceMesh:
             f"rank.mesh() needs PyTorch 2.6 or newer, whose fully_shard (FSDP2) shards a model, and this is "
             f"{torch.__version__}: update it, or train without sharding"
         )
-    size = 1 if rank.evaluating or rank._native.alone else rank.group_size
+    size = rank._native.ranks
     device = rank.device
     if not dist.is_initialized():
         if device.type == "cuda":

@@ -71,14 +71,15 @@ class Names:
     def __init__(self, rank: Rank, asked: str = "torch_names=True") -> None:
         self._rank = rank
         self._asked = asked
-        folder = rank._native.folder
-        # The evaluation has one process, whatever the file says about groups.
-        self._size = 1 if rank.evaluating or folder is None else rank.group_size
-        self._file = Path(folder or "", "names", f"group-{rank.group}.json")
+        self._size = rank._native.ranks
+        who = "evaluation" if rank.evaluating else f"group-{rank.group}"
+        self._file = Path(rank._native.folder or "", "names", f"{who}.json")
         self._own = Member(secrets.token_hex(8), socket.gethostname())
         self._deadline = time.monotonic() + _WAIT_SECONDS
         self._tell_at = time.monotonic() + _TELL_SECONDS
         place, self._store, members = self._lead() if self._size == 1 or rank.rank == 0 else self._follow()
+        #: host:port of the store.
+        self.address = f"{place.host}:{place.port}"
         self._name(place, members)
         self._over = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="tradewind names", daemon=True)

@@ -372,6 +372,10 @@ class Rank:
         called as well for each parameters that `evaluation.every_samples` has saved on the way. What it
         returns is the metric of the run's summary, and what experiments compare.
 
+        Where a group has its model sharded over its ranks, all ranks of the first such group are started once more
+        instead, and have it sharded again: each calls the function, which calls the model equally often on each.
+        What it returns on the first rank counts.
+
         Args:
             function: Takes the model, and returns a number, which then has the function's name; or one under
                 another name, such as ``{"accuracy": 0.98}``; or an `Evaluation`.

@@ -33,6 +33,8 @@ class Replica:
 
     #: Whether the group can form again with this process in it.
     forms_again = True
+    #: Whether this rank has all of the model.
+    is_whole = True
 
     def __init__(self, rank: Rank, model: nn.Module, staged: bool = False) -> None:
         self._rank = rank
@@ -146,8 +148,11 @@ class Replica:
     def _store_of(self, joined: _native.Joined, own: str) -> Store:
         if joined.store_address == own and self._store is not None:
             return self._store
-        store: Store = guard("meeting the group", lambda: _store_at(joined.store_address, self._patience()))
+        store: Store = guard("meeting the group", lambda: store_at(joined.store_address, self._patience()))
         return store
+
+    def deal(self, slices: list[list[tuple[int, int]]]) -> None:
+        """Of a rank that evaluates: of the flat vector each rank has brought its slice from the servers."""
 
     def part(self) -> None:
         """Leaves the group as it is: another may form."""
@@ -410,7 +415,7 @@ class Replica:
         self.values[self._buffer_range] = self._kept_buffers
 
 
-def _store_at(address: str, patience: timedelta) -> TCPStore:
+def store_at(address: str, patience: timedelta) -> TCPStore:
     """The store that another rank serves."""
     host, _, port = address.rpartition(":")
     try:

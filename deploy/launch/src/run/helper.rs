@@ -2,7 +2,7 @@
 
 use super::{Interruption, Outcome};
 use crate::{Keeper, LOOK, Process, Programs, Role, environment};
-use tradewind_common::run_files::{CHECK_LOG, EVALUATE_LOG};
+use tradewind_common::run_files::{CHECK_LOG, evaluate_log};
 use tradewind_folder::run::RunFolder;
 use tradewind_process::log::say;
 use tradewind_programs::worker::{
@@ -23,32 +23,26 @@ impl Helper<'_> {
         arguments: CheckArguments,
         interruption: &mut Interruption,
     ) -> anyhow::Result<Outcome> {
-        let (role, log) = (Role::Check, CHECK_LOG);
-        self.run(role, log, arguments.into(), interruption, None)
-            .await
+        let one = self.start(Role::Check, CHECK_LOG, arguments.into())?;
+        follow(vec![one], interruption, None).await
     }
 
-    /// Evaluates the servers' parameters.
+    /// Evaluates the servers' parameters, by a process or by the ranks of a group.
     pub(super) async fn evaluate(
         &self,
-        arguments: EvaluateArguments,
+        ranks: Vec<EvaluateArguments>,
         interruption: &mut Interruption,
         keeper: &mut Keeper<'_>,
     ) -> anyhow::Result<Outcome> {
-        let (role, log) = (Role::Evaluation, EVALUATE_LOG);
-        self.run(role, log, arguments.into(), interruption, Some(keeper))
-            .await
+        let mut processes = Vec::new();
+        for arguments in ranks {
+            let log = evaluate_log(arguments.rank);
+            processes.push(self.start(Role::Evaluation, &log, arguments.into())?);
+        }
+        follow(processes, interruption, Some(keeper)).await
     }
 
-    /// Runs one to its end, and keeps the run's servers going meanwhile.
-    async fn run(
-        &self,
-        role: Role,
-        log: &str,
-        arguments: WorkerArguments,
-        interruption: &mut Interruption,
-        mut keeper: Option<&mut Keeper<'_>>,
-    ) -> anyhow::Result<Outcome> {
+    fn start(&self, role: Role, log: &str, arguments: WorkerArguments) -> anyhow::Result<Process> {
         let log = self.folder.file(log);
         let threads = match &arguments.verb {
             WorkerVerb::Evaluate(evaluate) => evaluate.threads,
@@ -56,29 +50,52 @@ impl Helper<'_> {
         };
         let environment = environment(self.token, threads);
         let command = self.programs.rank.command(&arguments, &environment)?;
-        let mut process = Process::start_command(role, command, &log)?;
-        loop {
+        Process::start_command(role, command, &log)
+    }
+}
+
+/// Sees processes to their end, and keeps the run's servers going meanwhile. Where one of them fails, the others
+/// are ended.
+async fn follow(
+    mut processes: Vec<Process>,
+    interruption: &mut Interruption,
+    mut keeper: Option<&mut Keeper<'_>>,
+) -> anyhow::Result<Outcome> {
+    let stop = |processes: &mut Vec<Process>| Process::stop_all(processes.iter_mut().collect());
+    loop {
+        let mut ended = 0;
+        let mut failed = None;
+        for process in &mut processes {
             match process.poll()? {
-                Some(ended) if ended.success => return Ok(Outcome::Completed),
-                Some(ended) => return Ok(Outcome::Failed(ended.into())),
+                Some(end) if end.success => ended += 1,
+                Some(end) => failed = failed.or(Some(end)),
                 None => {}
             }
-            if let Some(keeper) = &mut keeper {
-                let found = keeper.look()?;
-                found.messages.iter().for_each(say);
-                if let Some(failure) = found.failure {
-                    Process::stop_all(vec![&mut process]);
-                    return Ok(Outcome::Failed(failure));
-                }
+        }
+        if let Some(end) = failed {
+            stop(&mut processes);
+            return Ok(Outcome::Failed(end.into()));
+        }
+        if ended == processes.len() {
+            return Ok(Outcome::Completed);
+        }
+        if let Some(keeper) = &mut keeper {
+            let found = keeper.look()?;
+            found.messages.iter().for_each(say);
+            if let Some(failure) = found.failure {
+                stop(&mut processes);
+                return Ok(Outcome::Failed(failure));
             }
-            tokio::select! {
-                by = interruption.wait() => {
-                    say(format_args!("{by}: ending {role}"));
-                    Process::stop_all(vec![&mut process]);
-                    return Ok(Outcome::Interrupted);
+        }
+        tokio::select! {
+            by = interruption.wait() => {
+                if let Some(process) = processes.first() {
+                    say(format_args!("{by}: ending {}", process.role()));
                 }
-                () = tokio::time::sleep(LOOK) => {}
+                stop(&mut processes);
+                return Ok(Outcome::Interrupted);
             }
+            () = tokio::time::sleep(LOOK) => {}
         }
     }
 }

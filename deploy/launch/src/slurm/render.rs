@@ -105,7 +105,7 @@ impl Script<'_> {
             if let Some(time) = &slurm.time_limit {
                 say(&format!("#SBATCH --time={time}"));
             }
-            say(&format!("#SBATCH {}", shape(component)));
+            say(&format!("#SBATCH {}", shape(component).join(" ")));
             for option in &component.options {
                 say(&format!("#SBATCH {option}"));
             }
@@ -156,7 +156,7 @@ impl Script<'_> {
             };
             say(&format!(
                 "\"${{step[@]}}\"{het} {} \\\n    \"$tradewind\" slurm task \"$run\" {who} &",
-                shape(component)
+                shape(component).join(" ")
             ));
             if self.leads() {
                 say("steps+=($!)");
@@ -187,7 +187,7 @@ fn about(component: &Component) -> String {
 }
 
 /// What sbatch and srun are told alike: srun does not inherit all of it.
-fn shape(component: &Component) -> String {
+pub(super) fn shape(component: &Component) -> Vec<String> {
     let Component {
         tasks,
         tasks_per_node,
@@ -195,12 +195,14 @@ fn shape(component: &Component) -> String {
         gpus,
         ..
     } = component;
-    let mut shape = format!(
-        "--nodes={} --ntasks={tasks} --ntasks-per-node={tasks_per_node} --cpus-per-task={cpus}",
-        component.nodes()
-    );
+    let mut shape = vec![
+        format!("--nodes={}", component.nodes()),
+        format!("--ntasks={tasks}"),
+        format!("--ntasks-per-node={tasks_per_node}"),
+        format!("--cpus-per-task={cpus}"),
+    ];
     if *gpus > 0 {
-        shape += &format!(" --gpus-per-task={gpus}");
+        shape.push(format!("--gpus-per-task={gpus}"));
     }
     shape
 }

@@ -1,10 +1,12 @@
 //! `tradewind slurm task`: what srun starts for each server and each rank. It starts the process and
 //! starts it again where it dies, in the same step, with the same CPUs and GPUs.
 
-use std::path::PathBuf;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{interval, sleep, timeout};
 use tradewind_common::exit::Exit;
@@ -22,7 +24,9 @@ use tradewind_folder::failure::Failure;
 use tradewind_folder::found::FoundRun;
 use tradewind_folder::runtime::one_thread;
 use tradewind_programs::server::{CoordinatorAt, ServerArguments};
-use tradewind_programs::worker::{CoordinatorArgument, TrainArguments, WorkerArguments};
+use tradewind_programs::worker::{
+    CoordinatorArgument, EvaluateArguments, TrainArguments, WorkerArguments,
+};
 
 /// How long servers that are told to end wait for the last snapshot: Slurm kills after `KillWait`,
 /// which is 30 s where nobody has changed it.
@@ -43,17 +47,29 @@ enum What {
     Servers,
     /// The rank of the task's number.
     Group { number: u32 },
+    /// The rank of the task's number, in the evaluation that a group does whose model is sharded over its ranks.
+    Evaluation { group: u32 },
 }
 
 /// Starts the server or the rank of this task until it has ended in order, and returns what the task ends with.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let ran = one_thread().map_err(Into::into).and_then(|runtime| {
-        runtime.block_on(async {
-            let task = SlurmTask::new(arguments)?;
+    let member = |identity: &TaskIdentity| match arguments.what {
+        What::Servers => Ok(Member::Server(identity.task)),
+        What::Group { number } => Ok(Member::Rank {
+            group: number,
+            rank: identity.task,
+        }),
+        What::Evaluation { group } => Err(group),
+    };
+    let keep = |identity: TaskIdentity| match member(&identity) {
+        Ok(member) => one_thread()?.block_on(async {
+            let task = SlurmTask::new(&arguments.run, identity, member)?;
             task.begin().await?;
             task.keep().await
-        })
-    });
+        }),
+        Err(group) => evaluate(&arguments.run, &identity, group),
+    };
+    let ran = TaskIdentity::here().and_then(keep);
     match ran {
         Ok(code) => code,
         Err(error) => {
@@ -88,17 +104,48 @@ struct SlurmTask {
     log: PathBuf,
 }
 
+/// Becomes a rank of an evaluation; returns only if it cannot.
+fn evaluate(run: &Path, identity: &TaskIdentity, group: u32) -> anyhow::Result<ExitCode> {
+    let place = FoundRun::find(Some(run))?;
+    let interface = place.config.slurm.interface.as_deref();
+    let host = address::of_node(&identity.node, interface)?.to_string();
+    let arguments = EvaluateArguments {
+        group: Some(group),
+        rank: identity.task,
+        local_rank: identity.local,
+        host: Some(host),
+        ..evaluation(&place, identity.cpus)?
+    };
+    let environment = environment(&place.token()?, identity.cpus);
+    let programs = Programs::of(&place.config)?;
+    let mut command = programs.rank.command(&arguments.into(), &environment)?;
+    let error = command.exec();
+    Err(error).with_context(|| format!("cannot start {}", command.get_program().display()))
+}
+
+/// The evaluation of a run by one process, which computes with so many CPUs.
+pub(super) fn evaluation(place: &FoundRun, cpus: u32) -> anyhow::Result<EvaluateArguments> {
+    let FoundRun {
+        path,
+        config,
+        fleet,
+    } = place;
+    Ok(EvaluateArguments {
+        config: path.join(run_files::CONFIG),
+        coordinator: CoordinatorArgument::File(fleet.join(run_files::COORDINATOR_ADDRESS)),
+        out: path.clone(),
+        milestones: (config.evaluation_samples > 0).then(|| fleet.clone()),
+        group: None,
+        rank: 0,
+        local_rank: 0,
+        host: None,
+        threads: i32::try_from(cpus)?,
+    })
+}
+
 impl SlurmTask {
-    fn new(arguments: &Arguments) -> anyhow::Result<Self> {
-        let identity = TaskIdentity::here()?;
-        let place = FoundRun::find(Some(&arguments.run))?;
-        let member = match arguments.what {
-            What::Servers => Member::Server(identity.task),
-            What::Group { number } => Member::Rank {
-                group: number,
-                rank: identity.task,
-            },
-        };
+    fn new(run: &Path, identity: TaskIdentity, member: Member) -> anyhow::Result<Self> {
+        let place = FoundRun::find(Some(run))?;
         let interface = place.config.slurm.interface.as_deref();
         Ok(Self {
             host: address::of_node(&identity.node, interface)?.to_string(),

@@ -1,5 +1,7 @@
 //! A rank of its own making, from joining to leaving, with a coordinator and a shard that are fakes.
 
+use std::cell::RefCell;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -140,7 +142,7 @@ fn train(
     let mut exchanges = Exchanges::new(membership, start, None)?;
     let mut gradient = vec![0.0; layout.elements()];
     let mut seen = {
-        let mut replica = replica(&layout, &slice, &gradient, values);
+        let mut replica = replica(&layout, &slice, &gradient, values, &|_| {});
         exchanges.pull(&mut replica)?.seen()
     };
     assert_eq!(values, [10.0; 6]);
@@ -165,10 +167,20 @@ fn train(
             loss_scale: None,
         };
         let step = computed.agree(3, false, ahead, &Alone)?;
-        let mut replica = replica(&layout, &slice, &gradient, values);
+        let spent = RefCell::new(Vec::new());
+        let note = |range: &Range<usize>| spent.borrow_mut().push(range.clone());
+        let mut replica = replica(&layout, &slice, &gradient, values, &note);
         let Some(ended) = exchanges.exchange(step, seen, &mut replica)? else {
             continue;
         };
+        spent.borrow_mut().sort_by_key(|range| range.start);
+        // With overlap a copy of the gradient was pushed.
+        let want = if membership.settings().overlap {
+            &[][..]
+        } else {
+            &[0..4, 4..6]
+        };
+        assert_eq!(*spent.borrow(), want, "of each block once");
         process.exchanged();
         seen = ended.summary.seen();
         if let Some(end) = membership.ended(&ended)? {
@@ -183,8 +195,10 @@ fn replica<'a>(
     slice: &'a [BlockId],
     gradient: &'a [f32],
     values: &'a mut [f32],
+    spent: &'a dyn Fn(&Range<usize>),
 ) -> MainMemory<'a> {
     MainMemory {
+        spent,
         layout,
         slice,
         gradient,

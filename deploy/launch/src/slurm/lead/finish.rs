@@ -14,17 +14,16 @@ use tradewind_server::store::read_address;
 
 use super::super::handing_in::jobs_of;
 use super::super::job::{self, Component, What};
-use super::super::render::STEP;
+use super::super::render::{STEP, shape};
+use super::super::task::evaluation;
 use super::super::{client, fleet};
 use super::{ANSWER, Lead, PAUSE, Why};
 use crate::results::{End, finish};
 use crate::{LOOK, Process, Programs, Role, environment};
 use tradewind_folder::cluster::ClusterStatus;
 use tradewind_folder::failure::{Cause, Failure};
-use tradewind_folder::found::FoundRun;
 use tradewind_folder::summary::RunOutcome;
 use tradewind_process::log::say;
-use tradewind_programs::worker::{CoordinatorArgument, EvaluateArguments, WorkerArguments};
 
 /// How long a job is tried to be put back into the queue: then the time limit is there.
 const REQUEUING: Duration = Duration::from_secs(20);
@@ -134,9 +133,14 @@ impl Lead {
     async fn evaluate(&mut self) -> anyhow::Result<Option<Why>> {
         let components = job::of_lead(&self.place);
         let is_group = |component: &Component| matches!(component.what, What::Group(_));
+        let any_island = components.iter().any(|component| self.is_island(component));
         let places = components.iter().enumerate();
-        let places = places.filter(|(_, component)| is_group(component));
-        let places = places.take(PLACES_MAX);
+        // Where the model fits one rank of no other group.
+        let places = places.filter(|(_, component)| match any_island {
+            true => self.is_island(component),
+            false => is_group(component),
+        });
+        let places: Vec<_> = places.take(PLACES_MAX).collect();
         let mut error = anyhow::anyhow!("the job has no group");
         for (number, group) in places {
             let het = (components.len() > 1).then_some(number);
@@ -154,49 +158,56 @@ impl Lead {
         Err(error)
     }
 
+    /// Whether the component is a group whose model is sharded over its ranks.
+    fn is_island(&self, component: &Component) -> bool {
+        match component.what {
+            What::Group(group) => self.place.path.join(run_files::island(group)).exists(),
+            What::Servers => false,
+        }
+    }
+
     async fn evaluate_at(
         &mut self,
         group: &Component,
         het: Option<usize>,
     ) -> anyhow::Result<Option<Why>> {
-        let FoundRun {
-            path,
-            fleet,
-            config,
-            ..
-        } = &self.place;
         let het = het.map(|number| format!("--het-group={number}"));
         let steps = STEP.split(' ').map(str::to_owned);
         let mut words: Vec<OsString> = steps.chain(het).map(OsString::from).collect();
-        words.extend([
-            "--overlap".into(),
-            "--nodes=1".into(),
-            "--ntasks=1".into(),
-            "--ntasks-per-node=1".into(),
-            format!("--cpus-per-task={}", group.cpus).into(),
-        ]);
-        if group.gpus > 0 {
-            words.push(format!("--gpus-per-task={}", group.gpus).into());
-        }
-        words.extend(config.slurm.step_options.iter().map(OsString::from));
-        let arguments = EvaluateArguments {
-            config: path.join(run_files::CONFIG),
-            coordinator: CoordinatorArgument::File(fleet.join(run_files::COORDINATOR_ADDRESS)),
-            out: path.clone(),
-            milestones: (config.evaluation_samples > 0).then(|| fleet.clone()),
-            threads: i32::try_from(group.cpus)?,
+        let island = match group.what {
+            What::Group(number) if self.is_island(group) => Some(number),
+            What::Group(_) | What::Servers => None,
         };
-        let environment = environment(&self.place.token()?, group.cpus);
-        let arguments = WorkerArguments::from(arguments);
-        let evaluation = Programs::of(config)?
-            .rank
-            .command(&arguments, &environment)?;
+        let one = Component {
+            tasks: 1,
+            tasks_per_node: 1,
+            ..group.clone()
+        };
+        // Ranks wait for each other: one that fails ends all.
+        words.extend(["--overlap", "--kill-on-bad-exit=1"].map(OsString::from));
+        let shape = shape(if island.is_some() { group } else { &one });
+        words.extend(shape.into_iter().map(OsString::from));
+        let config = &self.place.config;
+        words.extend(config.slurm.step_options.iter().map(OsString::from));
         let mut srun = Command::new("srun");
-        srun.args(words)
-            .arg(evaluation.get_program())
-            .args(evaluation.get_args());
-        let variables = evaluation.get_envs();
-        srun.envs(variables.filter_map(|(name, value)| Some((name, value?))));
+        srun.args(words);
+        match island {
+            Some(number) => {
+                srun.arg(std::env::current_exe()?);
+                srun.args(["slurm", "task"]).arg(&self.place.path);
+                srun.args(["evaluation", &number.to_string()]);
+            }
+            None => {
+                let environment = environment(&self.place.token()?, group.cpus);
+                let arguments = evaluation(&self.place, group.cpus)?.into();
+                let command = Programs::of(config)?
+                    .rank
+                    .command(&arguments, &environment)?;
+                srun.arg(command.get_program()).args(command.get_args());
+                let variables = command.get_envs();
+                srun.envs(variables.filter_map(|(name, value)| Some((name, value?))));
+            }
+        }
         let log = self.folder.file(run_files::EVALUATE_LOG);
         let mut process = Process::start_command(Role::Evaluation, srun, &log)?;
         loop {
