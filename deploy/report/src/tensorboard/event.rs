@@ -313,7 +313,7 @@ mod tests {
     fn checksums_are_those_of_the_form() {
         // RFC 3720, B.4: 32 bytes of zeros; then as TensorFlow masks it.
         assert_eq!(crc32c::crc32c(&[0; 32]), 0x8a91_36aa);
-        let turned: u32 = (0x8a91_36aa_u32 >> 15) | (0x8a91_36aa_u32 << 17);
+        let turned = 0x8a91_36aa_u32.rotate_right(15);
         assert_eq!(masked(&[0; 32]), turned.wrapping_add(0xa282_ead8));
     }
 }
