@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use tokio::runtime::Runtime;
 use tradewind_client::coordinator::CoordinatorAt;
 use tradewind_client::evaluation::{check_finite, digest, digest_of_file, in_name_order, write};
+use tradewind_client::group_key::GroupKey;
 use tradewind_client::milestones;
 use tradewind_client::network::Reach;
 use tradewind_client::reader::Reader;
@@ -161,6 +162,12 @@ impl Evaluator {
         self.runtime.block_on(reader.pull(&self.slice, values))?;
         let ranges = |slice: &Vec<BlockId>| self.layout.runs(slice);
         Ok(slices.iter().map(ranges).collect())
+    }
+
+    /// By which the ranks that evaluate know what one of them has written in the store where they meet.
+    pub fn store_key(&self) -> GroupKey {
+        let name = format!("{}/evaluation", self.config.name);
+        GroupKey::of(&self.reach.token, &name)
     }
 
     /// Puts other values in their place.

@@ -627,6 +627,12 @@ impl Rank {
         Ok(slices.into_iter().map(pairs).collect())
     }
 
+    /// The key of the store in which ranks meet that evaluate.
+    fn evaluation_key(&self, py: Python<'_>) -> PyResult<Vec<u8>> {
+        let key = self.evaluate(py, |evaluator| Ok(evaluator.store_key()))?;
+        Ok(key.as_bytes().to_vec())
+    }
+
     /// Where a rank that evaluates writes the model.
     fn model_file(&self, py: Python<'_>) -> PyResult<PathBuf> {
         self.evaluate(py, |evaluator| Ok(evaluator.model_file()))

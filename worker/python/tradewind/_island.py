@@ -90,7 +90,7 @@ class Island(Replica):
         if len(slices) > 1:
             names = self._rank._names
             assert names is not None
-            joined = Evaluators(self._number, len(slices))
+            joined = Evaluators(self._number, len(slices), self._native.evaluation_key())
             here = torch.device("cpu")
             # They have no leases, and bring values in different times.
             self._ranks = IslandRanks(
@@ -298,6 +298,7 @@ class Evaluators:
 
     group_rank: int
     group_size: int
+    store_key: bytes
     prefix: str = "tradewind/evaluation"
 
 

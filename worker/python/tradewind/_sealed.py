@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch.distributed import Store, TCPStore
 
@@ -67,7 +67,9 @@ class SealedStore(Store):
 
     def set(self, key: str, value: bytes | str) -> None:
         value = value.encode() if isinstance(value, str) else bytes(value)
-        self._inner.set(key, value + self._seal(key, value))
+        # Stubs of torch take strings alone.
+        sealed: Any = value + self._seal(key, value)
+        self._inner.set(key, sealed)
 
     def get(self, key: str) -> bytes:
         return self._open(key, self._inner.get(key))
