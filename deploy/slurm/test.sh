@@ -21,7 +21,8 @@ if [ -n "${TRADEWIND_BUILT:-}" ]; then
   # Of the programs of that name, the newest that has tests of Slurm.
   built=
   while read -r one; do
-    if "$one" slurm:: --ignored --list | grep -q ': test$'; then built=$one && break; fi
+    listed=$("$one" slurm:: --ignored --list)
+    if grep -q ': test$' <<<"$listed"; then built=$one && break; fi
   done < <(find "$(realpath "${CARGO_TARGET_DIR:-target}")/debug/deps" -name 'it-*' -executable -printf '%T@ %p\n' | sort -nr | cut -d' ' -f2-)
   [ -n "$built" ] || { echo "slurm-test: TRADEWIND_BUILT is set, but target/ has no tests of Slurm: cargo test --workspace --no-run"; exit 1; }
   tests() { (cd tests && "$built" "$@"); }
