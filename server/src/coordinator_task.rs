@@ -4,6 +4,7 @@
 mod beats;
 mod calls;
 mod heard;
+mod holdings;
 mod message;
 mod outbox;
 mod saving;
@@ -17,13 +18,16 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
+use tradewind_common::data::FORGOTTEN_MAX;
 use tradewind_common::{RunId, ServerId};
 use tradewind_process::supervise;
-use tradewind_proto::holding::Holding;
 
 use crate::clock::Origin;
 use crate::durable::{Disk, Saved};
 use beats::Beats;
+pub use beats::Stream;
+use holdings::Holdings;
+pub use holdings::Published;
 use heard::Heard;
 pub use message::Message;
 use message::Reply;
@@ -48,7 +52,7 @@ const LOOK: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug)]
 pub struct CoordinatorHandle {
     mailbox: mpsc::Sender<Message>,
-    changes: watch::Receiver<u64>,
+    published: watch::Receiver<Published>,
     incarnation: u64,
     streams: Arc<AtomicU64>,
 }
@@ -69,7 +73,7 @@ impl CoordinatorHandle {
     /// is reached at host:port.
     pub fn spawn(core: Coordinator, disk: Option<(Disk, String)>, origin: Origin) -> Self {
         let (mailbox, inbox) = mpsc::channel(MAILBOX_MAX);
-        let (changed, changes) = watch::channel(0);
+        let (holdings, published) = Holdings::new();
         let (disk, address) = disk.unzip();
         let incarnation = disk.as_ref().map_or(1, Disk::incarnation);
         let mut task = CoordinatorTask {
@@ -78,15 +82,15 @@ impl CoordinatorHandle {
             address: address.unwrap_or_default(),
             origin,
             own: mailbox.downgrade(),
-            changed,
             waiting: HashMap::new(),
             next_reply: 0,
             servers: HashMap::new(),
             bonds: HashMap::new(),
             next_bond: 0,
-            holdings: HashMap::new(),
+            holdings,
             later: VecDeque::new(),
             unsaved: false,
+            all_unsaved: false,
             failing: false,
             leases: 0,
             saved_ms: 0,
@@ -99,13 +103,14 @@ impl CoordinatorHandle {
         // What was recovered, and is not changed by it, is written down.
         task.unsaved = task.core.take_dirty();
         if !task.unsaved {
-            task.holdings = task.present_holdings();
+            let present = task.present_holdings();
+            task.holdings.replace(present);
         }
         // It ends when another one has followed, or nobody can speak to it any more.
         supervise("the coordinator", task.run(inbox));
         Self {
             mailbox,
-            changes,
+            published,
             incarnation,
             streams: Arc::default(),
         }
@@ -126,9 +131,9 @@ impl CoordinatorHandle {
         self.mailbox.is_closed()
     }
 
-    /// Told whenever membership or holders of some run have changed.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.changes.clone()
+    /// Who holds the shards of all runs; told when that changes, and nothing else does.
+    pub fn published(&self) -> watch::Receiver<Published> {
+        self.published.clone()
     }
 
     /// Asks and waits for the answer.
@@ -151,7 +156,6 @@ struct CoordinatorTask {
     address: String,
     origin: Origin,
     own: mpsc::WeakSender<Message>,
-    changed: watch::Sender<u64>,
     /// Calls that wait; bounded by the ranks of all runs, because a retry replaces what it repeats
     /// and callers that have gone are swept at every tick.
     waiting: HashMap<ReplyTo, Reply<Answer>>,
@@ -164,11 +168,13 @@ struct CoordinatorTask {
     bonds: HashMap<ServerId, u64>,
     next_bond: u64,
     /// Who holds the shards, as it is written down: ranks hear of nothing else.
-    holdings: HashMap<RunId, Holding>,
+    holdings: Holdings,
     /// What came while the disk was written and has to wait for it.
     later: VecDeque<Message>,
     /// Something was decided that is not written down.
     unsaved: bool,
+    /// What was written last may not be there: all of the state has to be written.
+    all_unsaved: bool,
     /// The last write failed; that is told once.
     failing: bool,
     /// Leases of data that are not written down.
@@ -194,9 +200,7 @@ impl CoordinatorTask {
         let mut looking: Option<JoinHandle<Saved>> = None;
         loop {
             let mut looked = Saved::Yes;
-            if let Some(message) = self.later.pop_front() {
-                self.handle(message);
-            } else {
+            if self.later.is_empty() {
                 tokio::select! {
                     message = inbox.recv() => match message {
                         Some(message) => self.handle(message),
@@ -212,6 +216,7 @@ impl CoordinatorTask {
                     }
                 }
             }
+            self.handle_waiting(&mut inbox);
             let saved = match looked {
                 Saved::Deposed(_) => looked,
                 Saved::Yes | Saved::NotNow(_) => self.save(&mut inbox, &mut ticks).await,
@@ -240,6 +245,21 @@ impl CoordinatorTask {
                     return;
                 }
             }
+        }
+    }
+
+    /// Takes all that waits by now: it is written down at once, and answered after that.
+    fn handle_waiting(&mut self, inbox: &mut mpsc::Receiver<Message>) {
+        for _ in 0..MAILBOX_MAX {
+            self.leases += u64::from(self.core.take_leased());
+            if self.leases >= FORGOTTEN_MAX {
+                return;
+            }
+            let waiting = self.later.pop_front();
+            let Some(message) = waiting.or_else(|| inbox.try_recv().ok()) else {
+                return;
+            };
+            self.handle(message);
         }
     }
 

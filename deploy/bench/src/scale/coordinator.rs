@@ -59,7 +59,13 @@ pub(super) fn measure(groups: u32) -> Vec<Figure> {
         Figure::bytes("join: written", joined.counts.written / each),
         Figure::count("join: orders a server", joined.counts.orders / each),
         Figure::count("join: groups in an order", joined.counts.groups_in_orders()),
+        Figure::count("join: groups looked at", joined.counts.looked_at / each),
         Figure::bytes("loss and rejoin: written", lost.counts.written / each),
+        Figure::count(
+            "loss and rejoin: groups looked at",
+            lost.counts.looked_at / each,
+        ),
+        Figure::count("look at leases: groups", ticks.counts.looked_at / each),
     ]
 }
 
@@ -72,6 +78,8 @@ struct Counts {
     orders: f64,
     /// Groups that were named in them.
     named: f64,
+    /// Groups that the coordinator has looked at.
+    looked_at: f64,
 }
 
 impl Counts {
@@ -99,8 +107,6 @@ struct World {
     answered: Vec<(ReplyTo, Answer)>,
     /// The first clock is.
     released: bool,
-    /// Whether what is written is counted: all that was before is written each time.
-    counting: bool,
     counts: Counts,
 }
 
@@ -126,7 +132,6 @@ impl World {
             lives: vec![Incarnation(0); groups as usize],
             answered: Vec::new(),
             released: false,
-            counting: false,
             counts: Counts::default(),
         }
     }
@@ -139,11 +144,14 @@ impl World {
     }
 
     fn timed(&mut self, work: impl FnOnce(&mut Self)) -> Timed {
-        (self.counts, self.counting) = (Counts::default(), true);
+        self.counts = Counts::default();
+        let looked_at = self.core.groups_looked_at();
         let watch = Stopwatch::start();
         work(self);
+        let microseconds = watch.elapsed().as_secs_f64() * 1e6;
+        self.counts.looked_at = (self.core.groups_looked_at() - looked_at) as f64;
         Timed {
-            microseconds: watch.elapsed().as_secs_f64() * 1e6,
+            microseconds,
             counts: self.counts,
         }
     }
@@ -246,9 +254,9 @@ impl World {
     /// Writes down what was decided, and does what follows from it, until nothing does.
     fn settle(&mut self) {
         loop {
-            if self.core.take_dirty() && self.counting {
-                let state = serde_json::to_vec(&self.core.durable());
-                self.counts.written += state.expect("it is plain data").len() as f64;
+            if self.core.take_dirty() {
+                let change = serde_json::to_vec(&self.core.take_change());
+                self.counts.written += change.expect("it is plain data").len() as f64;
             }
             let mut outputs = Vec::new();
             while let Some(output) = self.core.poll_output() {
@@ -265,6 +273,7 @@ impl World {
                     }
                     Output::Order(order) => self.obey(&order),
                     Output::Runs(..)
+                    | Output::Over(..)
                     | Output::Event(_)
                     | Output::Manifest(_)
                     | Output::DropMarks(_)

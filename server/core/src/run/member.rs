@@ -119,6 +119,16 @@ impl Member {
         self.lease.expired(now_ms)
     }
 
+    /// When its lease runs out.
+    pub(super) fn lease_until_ms(&self) -> u64 {
+        self.lease.until_ms()
+    }
+
+    /// Whether somebody waits for it to have joined.
+    pub(super) fn is_joining(&self) -> bool {
+        self.joining.is_some()
+    }
+
     /// Time left on its lease, milliseconds.
     pub(super) fn lease_left_ms(&self, now_ms: u64) -> u64 {
         self.lease.until_ms().saturating_sub(now_ms)
