@@ -329,3 +329,32 @@ fn spec(servers: u32, groups: u32) -> RunSpec {
         ..model.spec()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::Unit;
+    use super::*;
+
+    fn counted(groups: u32) -> BTreeMap<&'static str, f64> {
+        let figures = measure(groups).into_iter();
+        let counted = figures.filter(|figure| figure.unit != Unit::Microseconds);
+        counted.map(|figure| (figure.what, figure.value)).collect()
+    }
+
+    #[test]
+    fn what_is_counted_does_not_grow_with_the_run() {
+        let (few, many) = (counted(20), counted(1_000));
+        for (what, many) in &many {
+            let few = few[what];
+            assert!(
+                // An order names all groups.
+                *what == "join: groups in an order" || *many <= 1.5 * few + 1.0,
+                "{what}: {few} of 20 groups, {many} of 1,000"
+            );
+        }
+        assert!(many["join: written"] <= 1_000.0, "{many:?}");
+        assert!(many["join: orders a server"] <= 2.0, "{many:?}");
+    }
+}
