@@ -181,7 +181,11 @@ impl Store {
         let behind = journal_path(&self.within, self.incarnation, number);
         let journal = Journal::create(behind);
         let written = journal.and_then(|journal| {
-            disk::replace_by(part, &path, disk::with_checksum(&with_journal(state, number)))?;
+            disk::replace_by(
+                part,
+                &path,
+                disk::with_checksum(&with_journal(state, number)),
+            )?;
             Ok(journal)
         });
         let written = written.map_err(at(&path));

@@ -3,6 +3,7 @@
 //! A `main` hands its work to [`run`]. What it must not lose it starts with [`supervise`] and its
 //! kin; a panic there ends the process, and whoever started the process starts it again.
 
+mod files;
 mod hook;
 mod lines;
 pub mod log;
@@ -33,10 +34,11 @@ macro_rules! complain {
     ($($text:tt)*) => { $crate::log::complain(format_args!($($text)*)) };
 }
 
-/// Runs a program. What it logs stops nothing; a panic is logged with its place, and one of `main`
+/// Runs a program, which may have as many files and connections open as the system lets it. What it logs stops nothing; a panic is logged with its place, and one of `main`
 /// ends the process with [`Exit::TaskEnded`].
 pub fn run(main: impl FnOnce() -> ExitCode) -> ExitCode {
     begin();
+    files::raise_limit();
     let code = catch_unwind(AssertUnwindSafe(main));
     let code = code.unwrap_or_else(|_| task::lost("the main thread"));
     sink::flush(LAST_WORDS);

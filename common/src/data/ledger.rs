@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 mod change;
 
-use self::change::Unwritten;
 pub use self::change::LedgerChange;
+use self::change::Unwritten;
 use super::held::{HeldChunks, Owner};
 use super::{Chunk, Chunking, DataPosition};
 use crate::ids::GroupId;

@@ -40,7 +40,9 @@ impl Beats {
         let Some(ranks) = self.0.get_mut(&group) else {
             return false;
         };
-        let is_latest = ranks.get(&caller.rank).is_some_and(|of| of.number == stream);
+        let is_latest = ranks
+            .get(&caller.rank)
+            .is_some_and(|of| of.number == stream);
         if is_latest {
             ranks.remove(&caller.rank);
         }

@@ -239,10 +239,7 @@ fn a_damaged_state_is_named_and_nothing_older_is_taken() {
         "one that cannot start deposes nobody"
     );
     running.store.write(b"{\"newer\":3}").unwrap();
-    assert_eq!(
-        former(&claim(&folder)),
-        Some(&b"{\"newer\":3}"[..])
-    );
+    assert_eq!(former(&claim(&folder)), Some(&b"{\"newer\":3}"[..]));
 }
 
 #[test]
@@ -266,7 +263,10 @@ fn what_has_changed_is_behind_the_state() {
     last.write(b"{\"a\":2}").unwrap();
     let long = format!("\"{}\"", "x".repeat(JOURNAL_BYTES_MIN as usize));
     last.append(long.as_bytes()).unwrap();
-    assert!(!last.takes_changes(), "the state had better be written again");
+    assert!(
+        !last.takes_changes(),
+        "the state had better be written again"
+    );
     last.write(b"{\"a\":3}").unwrap();
     let journals = |names: BTreeSet<String>| -> Vec<String> {
         let journal = |name: &String| name.starts_with("journal");
@@ -275,7 +275,10 @@ fn what_has_changed_is_behind_the_state() {
     let kept = journals(names(&folder));
     assert_eq!(kept, ["journal-1-1.json", "journal-4-2.json"]);
     let written = claim(&folder).former.unwrap();
-    assert_eq!((&written.state[..], written.changes.len()), (&b"{\"a\":3}"[..], 0));
+    assert_eq!(
+        (&written.state[..], written.changes.len()),
+        (&b"{\"a\":3}"[..], 0)
+    );
 }
 
 #[test]
@@ -426,10 +429,7 @@ fn where_listings_lag_behind_names_count() {
         let _ = fs::remove_file(folder.path().join("coordinator/state-1.json"));
         before = next.store;
     }
-    assert_eq!(
-        Store::look(folder.path()).unwrap().unwrap().state,
-        b"5"
-    );
+    assert_eq!(Store::look(folder.path()).unwrap().unwrap().state, b"5");
 }
 
 /// On a disk that fails, what could not be written cannot be deleted either.

@@ -311,7 +311,7 @@ impl World {
 }
 
 /// One block a server, and groups of one rank.
-fn spec(servers: u32, groups: u32) -> RunSpec {
+pub(super) fn spec(servers: u32, groups: u32) -> RunSpec {
     let model = Model {
         clients: groups,
         bytes: 64 * servers as usize,

@@ -30,8 +30,7 @@ impl Coordinator {
         self.fleet.register(id, server, now_ms);
         self.journal.touch();
         // What waited to be said of runs was for its former life, or for its former connection.
-        let stale =
-            |output: &Output| matches!(output, Output::Runs(server, _) if *server == id);
+        let stale = |output: &Output| matches!(output, Output::Runs(server, _) if *server == id);
         self.journal.drop_stale(stale);
         for run in self.runs.iter_mut() {
             run.place((!there).then_some(id), &self.fleet, now_ms);

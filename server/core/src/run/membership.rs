@@ -190,6 +190,7 @@ impl Membership {
         };
         if let Some(group) = begins {
             self.groups.put(id, group, out.next_generation());
+            out.touch();
         }
         let group = self.groups.get(id).expect("it is there now");
         if !group.holds_leases() {
@@ -257,7 +258,10 @@ impl Membership {
                 let until_ms = group.gathers_until_ms(spec);
                 group.form(at, spec, now_ms);
                 let known = group.look_ms();
-                (until_ms, known.is_none().then(|| group.look_again()).flatten())
+                (
+                    until_ms,
+                    known.is_none().then(|| group.look_again()).flatten(),
+                )
             };
             let (until_ms, look_ms) = self.groups.change(id, at, form);
             self.graces.remove(&(until_ms, id));
@@ -318,8 +322,8 @@ impl Membership {
         if let Some(followed) = standing.followed {
             let known: Vec<GroupId> = self.groups.admitting_by(followed).collect();
             for id in known {
+                // Servers say it again to a successor: it is not worth a write of its own.
                 self.groups.change(id, next, Group::is_known);
-                out.touch();
                 asking.insert(id);
             }
             while let Some((at, id)) = self.joining.pop_first() {
@@ -441,8 +445,7 @@ impl Membership {
     pub(super) fn beat(&mut self, caller: Caller, beat: Beat, now_ms: u64, out: &Outbox) {
         self.clock = self.clock.max(beat.clock);
         let renew = |group: &mut Group| group.beat(caller.rank, beat, now_ms);
-        self.groups
-            .look(caller.group, out.next_generation(), renew);
+        self.groups.look(caller.group, out.next_generation(), renew);
     }
 
     /// A rank asks to push, and says whether it has created what it was told to.

@@ -145,9 +145,11 @@ impl Roster {
     pub(super) fn difference(&self, other: &RunSpec) -> Option<String> {
         let (configured, named) = (&self.spec.group_sizes, &other.group_sizes);
         let same = named.len() <= self.count()
-            && named.split_at_checked(configured.len()).is_some_and(|(first, rest)| {
-                first == &configured[..] && self.attached.starts_with(rest)
-            });
+            && named
+                .split_at_checked(configured.len())
+                .is_some_and(|(first, rest)| {
+                    first == &configured[..] && self.attached.starts_with(rest)
+                });
         match same {
             true => self.spec.difference_besides_groups(other),
             false => Some("group_sizes".into()),
@@ -234,7 +236,10 @@ mod tests {
         assert!(roster.attach(&[], &mut out).is_err() && roster.attach(&[0], &mut out).is_err());
 
         assert_eq!(roster.drain(&[GroupId(0)], &mut out), Ok(true));
-        assert_eq!(roster.awaited_from(GroupId(0)).collect::<Vec<_>>(), [GroupId(1)]);
+        assert_eq!(
+            roster.awaited_from(GroupId(0)).collect::<Vec<_>>(),
+            [GroupId(1)]
+        );
         assert_eq!(roster.drain(&[], &mut out), Ok(true));
         assert_eq!(roster.drain(&[GroupId(1)], &mut out), Ok(false));
         assert!(roster.is_draining() && roster.is_drained(GroupId(7)));

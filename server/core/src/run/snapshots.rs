@@ -196,9 +196,7 @@ impl Snapshots {
 
     /// Makes a change, in what was written down before.
     pub(super) fn change(&mut self, mut change: SnapshotsChange) {
-        if let (false, Some(now), Some(before)) =
-            (change.begun, &mut change.taking, &self.taking)
-        {
+        if let (false, Some(now), Some(before)) = (change.begun, &mut change.taking, &self.taking) {
             now.ledger = before.ledger.clone();
         }
         (self.number, self.whole, self.taking) = (change.number, change.whole, change.taking);

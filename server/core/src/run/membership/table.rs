@@ -202,7 +202,9 @@ impl Table {
     /// Steps a second of the fastest live group beside one; 0 if none is known.
     pub(super) fn fastest_beside(&self, group: GroupId) -> f64 {
         let mut fastest = self.speeds.iter().rev().filter(|(_, id)| *id != group);
-        fastest.next().map_or(0.0, |(bits, _)| f64::from_bits(*bits))
+        fastest
+            .next()
+            .map_or(0.0, |(bits, _)| f64::from_bits(*bits))
     }
 
     /// Whether one holds leases.
