@@ -329,7 +329,7 @@ impl Run {
         // A rank whose sibling has left first is not lost: the group is done.
         if !self.membership.has_left(caller) {
             self.check_caller(caller)?;
-            self.membership.beat(caller, beat, now_ms, &self.out);
+            self.membership.beat(caller, beat, now_ms);
         }
         Ok(Beaten {
             generation: self.generation(),
@@ -367,7 +367,7 @@ impl Run {
 
     /// The coordinator itself was held up for so long.
     pub(super) fn forgive(&mut self, gap_ms: u64) {
-        self.membership.forgive(gap_ms, &self.out);
+        self.membership.forgive(gap_ms);
     }
 
     /// Leases a chunk of training data to a group; any of its ranks may ask for it.
@@ -432,10 +432,10 @@ impl Run {
     /// Takes a group out of the view until its ranks have joined anew.
     fn gather(&mut self, id: GroupId) {
         self.take_out(id);
-        self.membership.gather(id, &self.out);
+        self.membership.gather(id);
         if self.roster.is_drained(id) {
             // Ranks that are left of this life may wait for one that is lost: it is over for them.
-            self.membership.end_life(id, &self.out);
+            self.membership.end_life(id);
             self.is_done(id);
         }
     }
@@ -459,7 +459,7 @@ impl Run {
 
     /// Finds ranks whose leases have run out.
     fn expire(&mut self, now_ms: u64) {
-        let expired = self.membership.expired(now_ms, &self.out);
+        let expired = self.membership.expired(now_ms);
         for lost in &expired {
             lost.tell(LEASE_RAN_OUT, &mut self.out);
         }

@@ -68,17 +68,6 @@ pub struct Group {
     look_ms: Option<u64>,
 }
 
-/// What a group is in the view.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// It is not in it.
-    Out,
-    /// In this life it has joined, and may not push yet.
-    Joined(Incarnation),
-    /// In this life it may push, from this clock on.
-    Live(Incarnation, Clock),
-}
-
 impl Group {
     /// A group that nobody has joined after the life `incarnation`.
     pub(super) fn new(incarnation: Incarnation) -> Self {
@@ -105,17 +94,6 @@ impl Group {
             | GroupState::Admitting(_)
             | GroupState::Live
             | GroupState::Left => self.clone(),
-        }
-    }
-
-    /// What it is in the view.
-    pub(super) fn place(&self) -> Place {
-        match self.state {
-            GroupState::Joined(_) => Place::Joined(self.incarnation),
-            GroupState::Admitting(_) | GroupState::Live => {
-                Place::Live(self.incarnation, self.start)
-            }
-            GroupState::Gathering | GroupState::Left => Place::Out,
         }
     }
 
@@ -214,10 +192,12 @@ impl Group {
         self.look_ms
     }
 
-    /// Sets that to when the first of them runs out, by what is known now; `None` if it has none.
-    pub(super) fn look_again(&mut self) -> Option<u64> {
+    /// Sets that to when the first of them runs out, by what is known now, but after now; `None` if it has
+    /// none.
+    pub(super) fn look_again(&mut self, now_ms: u64) -> Option<u64> {
         let until = self.members.values().map(Member::lease_until_ms).min();
-        self.look_ms = until.filter(|_| self.holds_leases());
+        let until = until.filter(|_| self.holds_leases());
+        self.look_ms = until.map(|at_ms| at_ms.max(now_ms + 1));
         self.look_ms
     }
 

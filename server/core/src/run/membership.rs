@@ -90,13 +90,13 @@ impl Membership {
     }
 
     /// Goes on for a former coordinator: every rank has one lease to show up.
-    pub(super) fn recover(&mut self, now_ms: u64, lease_ms: u64, out: &Outbox) {
+    pub(super) fn recover(&mut self, now_ms: u64, lease_ms: u64) {
         for id in self.groups.ids() {
             let recover = |group: &mut Group| {
                 group.recover(now_ms, lease_ms);
-                group.look_again()
+                group.look_again(now_ms)
             };
-            let look_ms = self.groups.look(id, out.next_generation(), recover);
+            let look_ms = self.groups.look(id, recover);
             self.looks.extend(look_ms.map(|at_ms| (at_ms, id)));
         }
     }
@@ -169,7 +169,7 @@ impl Membership {
             let member = group.asks_again(rank, join.life)?;
             Some((at, member.wait_to_join(to)))
         };
-        let Some((at, previous)) = self.groups.look(id, out.next_generation(), wait) else {
+        let Some((at, previous)) = self.groups.look(id, wait) else {
             return false;
         };
         match at {
@@ -189,7 +189,7 @@ impl Membership {
             Some(_) => None,
         };
         if let Some(group) = begins {
-            self.groups.put(id, group, out.next_generation());
+            self.groups.put(id, group);
             out.touch();
         }
         let group = self.groups.get(id).expect("it is there now");
@@ -228,7 +228,7 @@ impl Membership {
             let previous = group.enter(join, to, now_ms);
             (previous, group.gathers_until_ms(spec))
         };
-        let (previous, until_ms) = self.groups.look(id, out.next_generation(), enter);
+        let (previous, until_ms) = self.groups.look(id, enter);
         self.coming.insert(id);
         self.graces.insert((until_ms, id));
         replace(id, rank, previous, out);
@@ -257,13 +257,13 @@ impl Membership {
             let form = |group: &mut Group| {
                 let until_ms = group.gathers_until_ms(spec);
                 group.form(at, spec, now_ms);
-                let known = group.look_ms();
-                (
-                    until_ms,
-                    known.is_none().then(|| group.look_again()).flatten(),
-                )
+                let look_ms = match group.look_ms() {
+                    Some(_) => None,
+                    None => group.look_again(now_ms),
+                };
+                (until_ms, look_ms)
             };
-            let (until_ms, look_ms) = self.groups.change(id, at, form);
+            let (until_ms, look_ms) = self.groups.change(id, form);
             self.graces.remove(&(until_ms, id));
             self.looks.extend(look_ms.map(|at_ms| (at_ms, id)));
             self.joining.insert((at, id));
@@ -310,20 +310,18 @@ impl Membership {
     /// A generation lets groups push, from this clock on.
     pub(super) fn admit(&mut self, groups: &[GroupId], start: Clock, at: Generation) {
         for id in groups {
-            // It is of this generation already.
-            self.groups.change(*id, at, |group| group.admit(start, at));
+            self.groups.change(*id, |group| group.admit(start, at));
         }
     }
 
     /// Answers those who wait for what is so by now.
     pub(super) fn answer(&mut self, standing: Standing, out: &mut Outbox) {
         let mut asking = std::mem::take(&mut self.asking);
-        let next = out.next_generation();
         if let Some(followed) = standing.followed {
             let known: Vec<GroupId> = self.groups.admitting_by(followed).collect();
             for id in known {
                 // Servers say it again to a successor: it is not worth a write of its own.
-                self.groups.change(id, next, Group::is_known);
+                self.groups.change(id, Group::is_known);
                 asking.insert(id);
             }
             while let Some((at, id)) = self.joining.pop_first() {
@@ -341,34 +339,32 @@ impl Membership {
                 group.joined_at().filter(|_| group.has_joining())
             };
             // One that waits for a later life of its group than this.
-            let waits = self.groups.look(id, next, answer);
+            let waits = self.groups.look(id, answer);
             self.joining.extend(waits.map(|at| (at, id)));
         }
     }
 
     /// All ranks of a group are out of it.
     pub(super) fn take_out(&mut self, id: GroupId, out: &mut Outbox) {
-        let next = out.next_generation();
-        let waiting = self.groups.change(id, next, Group::take_out);
+        let waiting = self.groups.change(id, Group::take_out);
         out.reply_all(waiting, Err(Refusal::NotLive(id).into()));
     }
 
     /// A group is out of the view until its ranks have joined anew.
-    pub(super) fn gather(&mut self, id: GroupId, out: &Outbox) {
-        self.groups.change(id, out.next_generation(), Group::gather);
+    pub(super) fn gather(&mut self, id: GroupId) {
+        self.groups.change(id, Group::gather);
     }
 
     /// The present life of a group is over: ranks that are left of it may wait for one that is lost.
-    pub(super) fn end_life(&mut self, id: GroupId, out: &Outbox) {
-        self.groups
-            .change(id, out.next_generation(), Group::end_life);
+    pub(super) fn end_life(&mut self, id: GroupId) {
+        self.groups.change(id, Group::end_life);
         let life = self.groups.get(id).expect("it was changed").incarnation();
         self.last = self.last.max(life);
     }
 
     /// A group that is out of the view does not come back; whether it was `asked` to leave.
     pub(super) fn leave(&mut self, id: GroupId, asked: bool, out: &mut Outbox) {
-        self.groups.change(id, out.next_generation(), Group::leave);
+        self.groups.change(id, Group::leave);
         let life = self.groups.get(id).expect("it was changed").incarnation();
         let text = match asked {
             true => format!("group {id} has left, as it was asked to"),
@@ -390,32 +386,30 @@ impl Membership {
 
     /// Sends away who gathers in a group that was asked to leave.
     pub(super) fn dismiss(&mut self, id: GroupId, out: &mut Outbox) {
-        let next = out.next_generation();
-        let waiting = self.groups.change(id, next, Group::take_out);
+        let waiting = self.groups.change(id, Group::take_out);
         out.reply_all(waiting, Err(Refused::Drained(id)));
     }
 
     /// Who waits in any group is refused.
     pub(super) fn refuse_all(&mut self, refused: &Refused, out: &mut Outbox) {
-        let next = out.next_generation();
         for id in self.groups.ids() {
             let take = |group: &mut Group| group.take_waiting().collect::<Vec<_>>();
-            let waiting = self.groups.look(id, next, take);
+            let waiting = self.groups.look(id, take);
             out.reply_all(waiting, Err(refused.clone()));
             out.is_over(id);
         }
     }
 
     /// Leases are looked at when they were to be; then they are found to be longer.
-    pub(super) fn forgive(&mut self, gap_ms: u64, out: &Outbox) {
+    pub(super) fn forgive(&mut self, gap_ms: u64) {
         for id in self.groups.ids() {
             let forgive = |group: &mut Group| group.forgive(gap_ms);
-            self.groups.look(id, out.next_generation(), forgive);
+            self.groups.look(id, forgive);
         }
     }
 
     /// Ranks whose leases have run out.
-    pub(super) fn expired(&mut self, now_ms: u64, out: &Outbox) -> Vec<LostRank> {
+    pub(super) fn expired(&mut self, now_ms: u64) -> Vec<LostRank> {
         let mut expired = Vec::new();
         while let Some((at_ms, id)) = self.looks.pop_first() {
             if at_ms > now_ms {
@@ -423,12 +417,15 @@ impl Membership {
                 break;
             }
             let look = |group: &mut Group| {
+                // It is another group of this number that was to be looked at.
+                if group.look_ms() != Some(at_ms) {
+                    return (Vec::new(), None);
+                }
                 let lost: Vec<_> = group.expired(now_ms).collect();
                 // One that is lost is out before it is looked at again.
-                let again_ms = group.look_again().map(|at_ms| at_ms.max(now_ms + 1));
-                (lost, again_ms)
+                (lost, group.look_again(now_ms))
             };
-            let (lost, again_ms) = self.groups.look(id, out.next_generation(), look);
+            let (lost, again_ms) = self.groups.look(id, look);
             self.looks.extend(again_ms.map(|at_ms| (at_ms, id)));
             let lost = lost.into_iter().map(|(rank, life)| LostRank {
                 group: id,
@@ -442,10 +439,10 @@ impl Membership {
     }
 
     /// A rank is alive.
-    pub(super) fn beat(&mut self, caller: Caller, beat: Beat, now_ms: u64, out: &Outbox) {
+    pub(super) fn beat(&mut self, caller: Caller, beat: Beat, now_ms: u64) {
         self.clock = self.clock.max(beat.clock);
         let renew = |group: &mut Group| group.beat(caller.rank, beat, now_ms);
-        self.groups.look(caller.group, out.next_generation(), renew);
+        self.groups.look(caller.group, renew);
     }
 
     /// A rank asks to push, and says whether it has created what it was told to.
@@ -462,10 +459,10 @@ impl Membership {
             let member = group.member(caller.rank).expect("it was checked");
             member.wait_to_push(created, to, now_ms)
         };
-        let (id, next) = (caller.group, out.next_generation());
+        let id = caller.group;
         let previous = match created {
-            true => self.groups.change(id, next, wait),
-            false => self.groups.look(id, next, wait),
+            true => self.groups.change(id, wait),
+            false => self.groups.look(id, wait),
         };
         self.asking.insert(id);
         replace(caller.group, caller.rank, previous, out);

@@ -48,7 +48,7 @@ impl RosterChange {
     /// Makes it, in what was written down before.
     pub(super) fn make(self, attached: &mut Vec<u32>, drained: &mut Drained) {
         attached.extend(self.attached);
-        for more in self.drained {
+        if let Some(more) = self.drained {
             drained.all |= more.all;
             drained.groups.extend(more.groups);
         }

@@ -175,7 +175,7 @@ impl Run {
         let lease_ms = written.spec.lease_ms;
         let interval_ms = written.spec.faults.snapshot_ms;
         let mut run = Self::read(written, now_ms);
-        run.membership.recover(now_ms, lease_ms, &run.out);
+        run.membership.recover(now_ms, lease_ms);
         run.data.take_over(now_ms, lease_ms);
         run.snapshots.recover(snapshots, interval_ms, now_ms);
         run.write_manifest();

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_common::{Generation, GroupId};
 
-use crate::run::group::{Group, GroupState, Place};
+use crate::run::group::{Group, GroupState};
 
 /// Groups, by when something has happened to them.
 type ByGeneration = BTreeSet<(Generation, GroupId)>;
@@ -20,9 +20,6 @@ pub(in crate::run) struct Table {
     joined: ByGeneration,
     /// Those that may push, by the generation that says so, until every shard knows it.
     admitting: ByGeneration,
-    /// By the generation since which servers know what they are in the view, or a later one.
-    placed: ByGeneration,
-    placed_at: BTreeMap<GroupId, Generation>,
     /// Steps a second of live ones, as bits, which order numbers that are not negative; without those of
     /// which nothing is known.
     speeds: BTreeSet<(u64, GroupId)>,
@@ -39,7 +36,6 @@ pub(in crate::run) struct Table {
 /// What the sets are made of.
 struct Facts {
     state: Option<GroupState>,
-    place: Place,
     speed: u64,
     leased: bool,
     there: bool,
@@ -50,7 +46,6 @@ impl Facts {
         let live = group.filter(|group| group.state() == GroupState::Live);
         Self {
             state: group.map(Group::state),
-            place: group.map_or(Place::Out, Group::place),
             speed: live.map_or(0, |group| group.speed().to_bits()),
             leased: group.is_some_and(Group::holds_leases),
             there: group.is_some_and(Group::is_there),
@@ -77,7 +72,7 @@ impl Table {
     pub(super) fn read(groups: BTreeMap<GroupId, Group>) -> Self {
         let mut table = Self::default();
         for (id, group) in groups {
-            table.put(id, group, Generation(0));
+            table.put(id, group);
         }
         table.unwritten.clear();
         table
@@ -108,44 +103,33 @@ impl Table {
         self.looked_at.get()
     }
 
-    /// Changes a group, which is known, or is `None`. What comes of it in the view is said by `next`, the
-    /// next generation.
-    pub(super) fn change<R>(
-        &mut self,
-        id: GroupId,
-        next: Generation,
-        change: impl FnOnce(&mut Group) -> R,
-    ) -> R {
+    /// Changes a group that there is.
+    pub(super) fn change<R>(&mut self, id: GroupId, change: impl FnOnce(&mut Group) -> R) -> R {
         self.unwritten.insert(id);
-        self.look(id, next, change)
+        self.look(id, change)
     }
 
     /// The same where what changes is not written down.
-    pub(super) fn look<R>(
-        &mut self,
-        id: GroupId,
-        next: Generation,
-        change: impl FnOnce(&mut Group) -> R,
-    ) -> R {
+    pub(super) fn look<R>(&mut self, id: GroupId, change: impl FnOnce(&mut Group) -> R) -> R {
         self.looked_at.set(self.looked_at.get() + 1);
         let group = self.groups.get_mut(&id).expect("a known group");
         let before = Facts::of(Some(group));
         let come = change(group);
         let after = Facts::of(Some(group));
-        self.replace(id, next, &before, &after);
+        self.replace(id, &before, &after);
         come
     }
 
     /// Puts a group in place of the one there was, if any.
-    pub(super) fn put(&mut self, id: GroupId, group: Group, next: Generation) {
+    pub(super) fn put(&mut self, id: GroupId, group: Group) {
         let after = Facts::of(Some(&group));
         let before = Facts::of(self.groups.get(&id));
         self.groups.insert(id, group);
         self.unwritten.insert(id);
-        self.replace(id, next, &before, &after);
+        self.replace(id, &before, &after);
     }
 
-    fn replace(&mut self, id: GroupId, next: Generation, before: &Facts, after: &Facts) {
+    fn replace(&mut self, id: GroupId, before: &Facts, after: &Facts) {
         fn moved<T: Ord>(set: &mut BTreeSet<T>, before: Option<T>, after: Option<T>) {
             if before != after {
                 before.map(|before| set.remove(&before));
@@ -164,10 +148,6 @@ impl Table {
         moved(&mut self.speeds, speed(before), speed(after));
         self.leased = self.leased + usize::from(after.leased) - usize::from(before.leased);
         self.there = self.there + usize::from(after.there) - usize::from(before.there);
-        if before.place != after.place {
-            let known = self.placed_at.insert(id, next);
-            moved(&mut self.placed, known.map(by), Some(by(next)));
-        }
     }
 
     // What the sets say.
@@ -178,7 +158,7 @@ impl Table {
         by(&self.joined, at)
     }
 
-    /// The first generation that fences, and the last.
+    /// The last generation that fences one of them.
     pub(super) fn joined_last(&self) -> Option<Generation> {
         self.joined.last().map(|(at, _)| *at)
     }
@@ -191,12 +171,6 @@ impl Table {
     /// Those that may push and of which not every shard was known to know it, up to a generation.
     pub(super) fn admitting_by(&self, at: Generation) -> impl Iterator<Item = GroupId> + '_ {
         by(&self.admitting, at)
-    }
-
-    /// Those whose place in the view may be another one than in this generation.
-    pub(super) fn placed_since(&self, base: Generation) -> impl Iterator<Item = GroupId> + '_ {
-        let since = self.placed.range((base.next(), GroupId(0))..);
-        since.map(|(_, id)| *id)
     }
 
     /// Steps a second of the fastest live group beside one; 0 if none is known.
