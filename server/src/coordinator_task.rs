@@ -200,21 +200,22 @@ impl CoordinatorTask {
         let mut looking: Option<JoinHandle<Saved>> = None;
         loop {
             let mut looked = Saved::Yes;
-            if self.later.is_empty() {
-                tokio::select! {
-                    message = inbox.recv() => match message {
-                        Some(message) => self.handle(message),
-                        None => return,
-                    },
-                    _ = ticks.tick() => self.tick(),
-                    _ = looks.tick(), if looking.is_none() => looking = self.look(),
-                    found = async { looking.as_mut().expect("it is under way").await },
-                        if looking.is_some() =>
-                    {
-                        looking = None;
-                        looked = found.unwrap_or_else(|panicked| Saved::NotNow(panicked.to_string()));
-                    }
+            tokio::select! {
+                // However much waits, leases are looked at, and signs of life given.
+                biased;
+                _ = ticks.tick() => self.tick(),
+                _ = looks.tick(), if looking.is_none() => looking = self.look(),
+                found = async { looking.as_mut().expect("it is under way").await },
+                    if looking.is_some() =>
+                {
+                    looking = None;
+                    looked = found.unwrap_or_else(|panicked| Saved::NotNow(panicked.to_string()));
                 }
+                () = std::future::ready(()), if !self.later.is_empty() => {}
+                message = inbox.recv() => match message {
+                    Some(message) => self.handle(message),
+                    None => return,
+                },
             }
             self.handle_waiting(&mut inbox);
             let saved = match looked {
