@@ -213,6 +213,11 @@ impl Group {
         self.members.get(&rank).map(Member::life)
     }
 
+    /// Whether a rank knows that it has joined.
+    pub(super) fn has_entered(&self, rank: Rank) -> bool {
+        self.members.get(&rank).is_some_and(Member::has_entered)
+    }
+
     /// The rank, if it has joined as this process and has not heard of it.
     pub(super) fn asks_again(&mut self, rank: Rank, life: u64) -> Option<&mut Member> {
         let member = self

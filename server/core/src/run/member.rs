@@ -69,6 +69,11 @@ impl Member {
         self.created
     }
 
+    /// Whether it knows that it has joined.
+    pub(super) fn has_entered(&self) -> bool {
+        self.entered
+    }
+
     /// Whether it is this process, and has not heard that it has joined.
     pub(super) fn asks_again(&self, life: u64) -> bool {
         self.life == life && !self.entered

@@ -442,7 +442,7 @@ impl Membership {
     pub(super) fn beat(&mut self, caller: Caller, beat: Beat, now_ms: u64) {
         self.clock = self.clock.max(beat.clock);
         let renew = |group: &mut Group| group.beat(caller.rank, beat, now_ms);
-        self.groups.look(caller.group, renew);
+        self.call(caller, false, renew);
     }
 
     /// A rank asks to push, and says whether it has created what it was told to.
@@ -459,14 +459,22 @@ impl Membership {
             let member = group.member(caller.rank).expect("it was checked");
             member.wait_to_push(created, to, now_ms)
         };
-        let id = caller.group;
-        let previous = match created {
-            true => self.groups.change(id, wait),
-            false => self.groups.look(id, wait),
-        };
-        self.asking.insert(id);
+        let previous = self.call(caller, created, wait);
+        self.asking.insert(caller.group);
         replace(caller.group, caller.rank, previous, out);
         Ok(())
+    }
+
+    /// A rank of a group calls; whether that changes what is written down. That it has entered is written with
+    /// whatever is written next.
+    fn call<R>(&mut self, caller: Caller, changes: bool, call: impl FnOnce(&mut Group) -> R) -> R {
+        let id = caller.group;
+        let group = self.groups.get(id);
+        let entered = group.is_some_and(|group| group.has_entered(caller.rank));
+        match changes || !entered {
+            true => self.groups.change(id, call),
+            false => self.groups.look(id, call),
+        }
     }
 
     /// Steps a second of the fastest live group beside one, which knows its own speed better; 0 if none
