@@ -1,6 +1,6 @@
 //! The shards of many runs that this server holds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dashmap::DashMap;
