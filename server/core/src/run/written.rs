@@ -117,7 +117,7 @@ impl WrittenRun {
 impl Run {
     /// What has become of it since this was last asked, if anything has; from now on it is written down.
     pub(crate) fn take_change(&mut self) -> Option<RunChange> {
-        if !self.out.take_unwritten() {
+        if !(self.out.take_unwritten() | self.membership.groups().any_unwritten()) {
             return None;
         }
         let begun = !std::mem::replace(&mut self.is_written, true);

@@ -197,6 +197,11 @@ impl Table {
         self.all().map(write).collect()
     }
 
+    /// Whether something of any is not written down.
+    pub(in crate::run) fn any_unwritten(&self) -> bool {
+        !self.unwritten.is_empty()
+    }
+
     /// Those of which something is not written down; from now on it is.
     pub(in crate::run) fn take_unwritten(&mut self) -> BTreeMap<GroupId, Group> {
         let unwritten = std::mem::take(&mut self.unwritten);
