@@ -97,6 +97,7 @@ impl CoordinatorHandle {
             ticked_ms: origin.now_ms(),
             heard: Heard::since(origin.now_ms()),
             beats: Beats::default(),
+            questions: Vec::new(),
             unsaid: Vec::new(),
             signs: 0,
         };
@@ -160,6 +161,8 @@ struct CoordinatorTask {
     /// and callers that have gone are swept at every tick.
     waiting: HashMap<ReplyTo, Reply<Answer>>,
     next_reply: u64,
+    /// Questions about what has been decided, which wait until that is written down, or cannot be.
+    questions: Vec<Message>,
     /// Answers to who has left, which wait until that is written down.
     unsaid: Vec<(Reply<()>, Result<(), Refused>)>,
     servers: HashMap<ServerId, Outbox>,
@@ -213,7 +216,7 @@ impl CoordinatorTask {
                 }
                 () = std::future::ready(()), if !self.later.is_empty() => {}
                 message = inbox.recv() => match message {
-                    Some(message) => self.handle(message),
+                    Some(message) => self.take(message),
                     None => return,
                 },
             }
@@ -246,6 +249,9 @@ impl CoordinatorTask {
                     return;
                 }
             }
+            for question in std::mem::take(&mut self.questions) {
+                self.handle(question);
+            }
         }
     }
 
@@ -260,7 +266,15 @@ impl CoordinatorTask {
             let Some(message) = waiting.or_else(|| inbox.try_recv().ok()) else {
                 return;
             };
-            self.handle(message);
+            self.take(message);
+        }
+    }
+
+    /// Decides what a message comes to; one that only looks waits until that is written down.
+    fn take(&mut self, message: Message) {
+        match message.only_looks() {
+            true => self.questions.push(message),
+            false => self.handle(message),
         }
     }
 

@@ -78,6 +78,11 @@ pub enum Message {
 }
 
 impl Message {
+    /// Whether it changes nothing, and tells what has been decided: that has to be written down before.
+    pub(super) fn only_looks(&self) -> bool {
+        matches!(self, Self::Placement(..) | Self::Status(..))
+    }
+
     /// Whether it is answered from what is written down, or changes nothing that has to be.
     pub(super) fn needs_no_disk(&self) -> bool {
         match self {

@@ -65,13 +65,18 @@ impl CoordinatorTask {
         let late = now_ms.saturating_sub(self.saved_ms) >= LEASES_UNSAVED_MS;
         let leases = self.leases > 0 && (late || self.leases >= FORGOTTEN_MAX);
         let due = self.unsaved || leases;
-        let Some(disk) = self.disk.clone().filter(|_| due) else {
+        if !due {
+            return Saved::Yes;
+        }
+        (self.leases, self.saved_ms) = (0, now_ms);
+        let Some(disk) = self.disk.clone() else {
+            // Nobody follows: what has changed need not be remembered.
+            drop(self.core.take_change());
             if std::mem::take(&mut self.unsaved) {
                 self.holdings.replace(self.present_holdings());
             }
             return Saved::Yes;
         };
-        (self.leases, self.saved_ms) = (0, now_ms);
         let what = match disk.takes_changes() && !self.all_unsaved {
             true => Saving::Change(Box::new(self.core.take_change())),
             false => Saving::All(Box::new(self.core.take_durable())),
