@@ -9,6 +9,8 @@ mod message;
 mod outbox;
 mod saving;
 mod sending;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

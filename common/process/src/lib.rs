@@ -34,8 +34,8 @@ macro_rules! complain {
     ($($text:tt)*) => { $crate::log::complain(format_args!($($text)*)) };
 }
 
-/// Runs a program, which may have as many files and connections open as the system lets it. What it logs stops nothing; a panic is logged with its place, and one of `main`
-/// ends the process with [`Exit::TaskEnded`].
+/// Runs a program, which may have as many files and connections open as the system lets it. What it logs stops
+/// nothing; a panic is logged with its place, and one of `main` ends the process with [`Exit::TaskEnded`].
 pub fn run(main: impl FnOnce() -> ExitCode) -> ExitCode {
     begin();
     files::raise_limit();
