@@ -16,6 +16,7 @@ use tradewind_client::stopwatch::Stopwatch;
 use tradewind_launch::{Process, Role, beside, environment, wait_for_address};
 use tradewind_programs::SERVER;
 use tradewind_programs::server::{self, CoordinatorAt, ServerArguments};
+use tradewind_programs::worker::THREADS;
 use tradewind_proto::auth::Token;
 use tradewind_proto::v1::coordinator_client::CoordinatorClient;
 use tradewind_proto::v1::{Beat, JoinRequest};
@@ -195,7 +196,7 @@ fn start(folder: &Path, token: &str) -> anyhow::Result<(Server, String)> {
         incarnation: 1,
         threads: 1,
     };
-    let environment: BTreeMap<_, _> = environment(token);
+    let environment: BTreeMap<_, _> = environment(token, THREADS);
     let role = Role::Bench("server", 0);
     let log = folder.join("server.log");
     let words = arguments.words();

@@ -130,13 +130,14 @@ fn cut_short_when_the_machine_died() {
         let client = fleet.client().await;
         let groups = pushing(&fleet, &spec).await;
         let path = folder.path().join("coordinator/state-1.json");
-        fleet
-            .disks()
-            .set(0, &[
+        fleet.disks().set(
+            0,
+            &[
                 // What has changed cannot be written, so that all is.
                 "eio write */coordinator/journal-1-*.json times=1",
                 "cut rename */coordinator/state-1.json bytes=300",
-            ]);
+            ],
+        );
         join(&client);
         until("a state that is cut short", async || {
             (std::fs::metadata(&path).ok()?.len() == 300).then_some(())
