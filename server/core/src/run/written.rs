@@ -117,7 +117,10 @@ impl WrittenRun {
 impl Run {
     /// What has become of it since this was last asked, if anything has; from now on it is written down.
     pub(crate) fn take_change(&mut self) -> Option<RunChange> {
-        if !(self.out.take_unwritten() | self.membership.groups().any_unwritten()) {
+        // A server that has come back is no longer missed, which is news of the fleet and not of the run.
+        let holders = self.holders.take_change();
+        let groups = self.membership.groups().any_unwritten();
+        if !(self.out.take_unwritten() | groups | holders.is_some()) {
             return None;
         }
         let begun = !std::mem::replace(&mut self.is_written, true);
@@ -128,7 +131,7 @@ impl Run {
             ready_at: self.progress.ready_at(),
             clock_seen: self.reports.clock_seen(),
             lives_before: self.membership.lives_before(),
-            holders: self.holders.take_change(),
+            holders,
             losses: self.losses.take_change(),
             groups: self.membership.groups_mut().take_unwritten(),
             roster: self.roster.take_change(),
