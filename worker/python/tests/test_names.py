@@ -88,7 +88,7 @@ class Names(RunCase):
 
     def test_ranks_that_do_not_come_are_named(self) -> None:
         with tempfile.TemporaryDirectory() as folder, mock.patch.object(_names, "_WAIT_SECONDS", 0.3):
-            native = types.SimpleNamespace(folder=folder, host="127.0.0.1")
+            native = types.SimpleNamespace(folder=folder, host="127.0.0.1", ranks=3)
             rank = types.SimpleNamespace(_native=native, evaluating=False, group=1, group_size=3, rank=0)
             words = "rank 1, rank 2 of group 1 did not come within 0 s, and torch_names=True needs all ranks"
             with self.assertRaisesRegex(TradewindError, words):
