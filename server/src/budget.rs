@@ -1,9 +1,10 @@
 //! How many bytes a server holds for messages that are still arriving, of all connections together.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 use tradewind_core::refusal::Refusal;
 
 use crate::limits::{Limit, Notices};
@@ -12,65 +13,44 @@ use crate::limits::{Limit, Notices};
 /// machine receives.
 const ARRIVING_BYTES_MAX: usize = 1 << 30;
 
-/// How long a message waits for room, and how often it looks. Room comes with every record that is complete.
+/// How long a message waits for room. Room comes with every record that is complete.
 const PATIENCE: Duration = Duration::from_secs(5);
-const LOOK: Duration = Duration::from_millis(20);
 
 /// The room that there is for what arrives.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    used: AtomicUsize,
-    max: usize,
+    /// A permit for each byte.
+    room: Arc<Semaphore>,
+    patience: Duration,
     notices: Arc<Notices>,
 }
 
 /// Room that was taken; it is given back when this is dropped.
-#[derive(Debug)]
-pub(crate) struct Taken {
-    of: Arc<Budget>,
-    bytes: usize,
-}
+pub(crate) type Taken = OwnedSemaphorePermit;
 
 impl Budget {
     /// All of it is free.
     pub(crate) fn new(notices: Arc<Notices>) -> Arc<Self> {
-        Self::of(ARRIVING_BYTES_MAX, notices)
+        Self::of(ARRIVING_BYTES_MAX, PATIENCE, notices)
     }
 
-    fn of(max: usize, notices: Arc<Notices>) -> Arc<Self> {
+    fn of(max: usize, patience: Duration, notices: Arc<Notices>) -> Arc<Self> {
         Arc::new(Self {
-            used: AtomicUsize::new(0),
-            max,
+            room: Arc::new(Semaphore::new(max)),
+            patience,
             notices,
         })
     }
 
-    /// Takes room for so many bytes; refused when there is none for too long.
-    pub(crate) async fn take(self: &Arc<Self>, bytes: usize) -> Result<Taken, Refusal> {
-        let taken = tokio::time::timeout(PATIENCE, async {
-            loop {
-                if let Some(taken) = self.try_take(bytes) {
-                    return taken;
-                }
-                tokio::time::sleep(LOOK).await;
-            }
-        });
-        match self.try_take(bytes) {
-            Some(taken) => Ok(taken),
-            None => taken.await.map_err(|_| {
-                self.notices.reached(Limit::ArrivingBytes);
-                Refusal::Busy
-            }),
-        }
-    }
-
-    fn try_take(self: &Arc<Self>, bytes: usize) -> Option<Taken> {
-        let more = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.max);
-        let order = Ordering::Relaxed;
-        let taken = self.used.fetch_update(order, order, more);
-        taken.is_ok().then(|| Taken {
-            of: self.clone(),
-            bytes,
+    /// Takes room for so many bytes, in the order in which it is asked for; refused when there is none for too long.
+    pub(crate) async fn take(&self, bytes: usize) -> Result<Taken, Refusal> {
+        // For so many there never is any.
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let taken = timeout(self.patience, self.room.clone().acquire_many_owned(bytes)).await;
+        // Nobody closes it.
+        taken.ok().and_then(Result::ok).ok_or_else(|| {
+            self.notices.reached(Limit::ArrivingBytes);
+            Refusal::Busy
         })
     }
 
@@ -80,30 +60,24 @@ impl Budget {
     }
 }
 
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.of.used.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::clock::Origin;
     use tradewind_common::ServerId;
 
-    #[test]
-    fn room_that_is_taken_comes_back() {
+    #[tokio::test]
+    async fn room_that_is_taken_comes_back() {
         let notices = Notices::new(ServerId(0), Origin::start(), None);
-        let budget = Budget::of(100, Arc::new(notices));
-        let first = budget.try_take(60).unwrap();
-        assert!(budget.try_take(41).is_none());
-        let second = budget.try_take(40).unwrap();
-        assert!(budget.try_take(1).is_none());
+        let budget = Budget::of(100, Duration::from_millis(20), Arc::new(notices));
+        let first = budget.take(60).await.unwrap();
+        assert!(matches!(budget.take(41).await, Err(Refusal::Busy)));
+        let second = budget.take(40).await.unwrap();
+        assert!(matches!(budget.take(1).await, Err(Refusal::Busy)));
         drop(first);
-        assert!(budget.try_take(usize::MAX).is_none());
-        let third = budget.try_take(60).unwrap();
+        assert!(matches!(budget.take(usize::MAX).await, Err(Refusal::Busy)));
+        let third = budget.take(60).await.unwrap();
         drop((second, third));
-        assert_eq!(budget.used.load(Ordering::Relaxed), 0);
+        assert_eq!(budget.room.available_permits(), 100);
     }
 }
