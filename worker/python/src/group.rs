@@ -1,9 +1,20 @@
 //! The ranks of a group that meet in Python.
 
+use std::borrow::Cow;
+
 use pyo3::prelude::*;
+use tradewind_client::group_key::{self, KEY_BYTES};
 use tradewind_client::main_memory::Gather;
 use tradewind_client::ranks::{Broken, Ranks};
 use tradewind_common::Rank;
+
+/// The seal of a value under its whole name in the store where a group meets, by the group's key: see
+/// [`group_key::GroupKey::seal`].
+#[pyfunction]
+pub fn seal(key: [u8; KEY_BYTES], name: &str, value: &[u8]) -> Cow<'static, [u8]> {
+    let seal = group_key::seal(&key, name.as_bytes(), value);
+    Cow::Owned(seal.to_vec())
+}
 
 /// A group whose collectives are methods of a Python object: `all_reduce_sum(list[float]) -> list[float]`,
 /// `broadcast(list[int]) -> list[int]`, and `gather()`, which shares the slices of the flat vector, of which

@@ -27,6 +27,8 @@ mod _native {
     #[pymodule_export]
     use crate::errors::{GroupBroken, TradewindError, Unavailable, failed_with};
     #[pymodule_export]
+    use crate::group::seal;
+    #[pymodule_export]
     use crate::kept::{read_kept, write_kept};
     #[pymodule_export]
     use crate::rank::{Buckets, InnerStep, Joined, Placed, Rank, Stepped};

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import socket
 from typing import TYPE_CHECKING, Any
 
 from torch.distributed import Store, TCPStore
 
-from ._native import TradewindError
+from ._native import TradewindError, seal
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -49,17 +48,9 @@ class SealedStore(Store):
         self._inner = store
         self._key = key
 
-    def _seal(self, name: str, value: bytes) -> bytes:
-        # With its length the name cannot take from the value or give to it.
-        name_bytes = name.encode()
-        digest = hashlib.blake2b(len(name_bytes).to_bytes(8, "little"), key=self._key, digest_size=_SEAL)
-        digest.update(name_bytes)
-        digest.update(value)
-        return digest.digest()
-
     def _open(self, name: str, sealed: bytes) -> bytes:
-        value, seal = sealed[:-_SEAL], sealed[-_SEAL:]
-        if len(sealed) < _SEAL or not hmac.compare_digest(seal, self._seal(name, value)):
+        value, given = sealed[:-_SEAL], sealed[-_SEAL:]
+        if len(sealed) < _SEAL or not hmac.compare_digest(given, seal(self._key, name, value)):
             raise TradewindError(
                 f"somebody who does not know the run's token has written to the group's store, under {name}"
             )
@@ -68,7 +59,7 @@ class SealedStore(Store):
     def set(self, key: str, value: bytes | str) -> None:
         value = value.encode() if isinstance(value, str) else bytes(value)
         # Stubs of torch take strings alone.
-        sealed: Any = value + self._seal(key, value)
+        sealed: Any = value + seal(self._key, key, value)
         self._inner.set(key, sealed)
 
     def get(self, key: str) -> bytes:
