@@ -2,6 +2,7 @@
 //! been applied. Nothing of a record is kept before its run and shard are known here.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -149,14 +150,15 @@ impl Records {
     }
 
     fn find(&mut self, run: &str, shard: ShardId) -> Result<&(RunEntry, ShardHandle), Status> {
-        let key = (run.to_owned(), shard);
-        if !self.shards.contains_key(&key) {
-            let id: RunId = convert::run_id(run).map_err(refuse::malformed)?;
-            let handle = self.registry.shard(&id, shard).map_err(refuse::refusal)?;
-            let entry = self.registry.find(&id).map_err(refuse::refusal)?;
-            self.shards.insert(key.clone(), (entry, handle));
+        match self.shards.entry((run.to_owned(), shard)) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(new) => {
+                let id: RunId = convert::run_id(run).map_err(refuse::malformed)?;
+                let handle = self.registry.shard(&id, shard).map_err(refuse::refusal)?;
+                let entry = self.registry.find(&id).map_err(refuse::refusal)?;
+                Ok(new.insert((entry, handle)))
+            }
         }
-        Ok(&self.shards[&key])
     }
 }
 
