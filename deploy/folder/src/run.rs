@@ -232,7 +232,8 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_their_owners_alone_and_nobody_else_writes_into_the_folder() {
+    #[ignore = "plays a process, for the test below"]
+    fn plays_a_process_with_the_umask_at_hand() {
         use std::os::unix::fs::PermissionsExt;
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("deep/r");
@@ -243,6 +244,21 @@ mod tests {
         assert_eq!(mode(&run.file("token")), 0o600);
         for folder in [&path, &path.join("logs")] {
             assert_eq!(mode(folder) & 0o022, 0, "{}", folder.display());
+        }
+    }
+
+    #[test]
+    fn secrets_are_their_owners_alone_and_nobody_else_writes_into_the_folder() {
+        for umask in ["0", "022", "077"] {
+            let played = std::process::Command::new("sh")
+                .args(["-c", "umask \"$1\" && exec \"$0\" --exact --ignored \"$2\""])
+                .arg(std::env::current_exe().unwrap())
+                .args([umask, "run::tests::plays_a_process_with_the_umask_at_hand"])
+                .output()
+                .unwrap();
+            let told = String::from_utf8_lossy(&played.stdout);
+            let is_played = played.status.success() && told.contains("1 passed");
+            assert!(is_played, "umask {umask}: {told}");
         }
     }
 
