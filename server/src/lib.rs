@@ -49,7 +49,7 @@ use tradewind_proto::limits::{COORDINATOR_MESSAGE_BYTES_MAX, HTTP2_FRAME_BYTES, 
 use tradewind_proto::v1::coordinator_server::CoordinatorServer;
 use tradewind_proto::v1::host_server::HostServer;
 
-use crate::admission::{Admit, Crowd, accept};
+use crate::admission::{Admit, Connections, accept};
 use crate::attach::{Found, Registration};
 use crate::budget::Budget;
 use crate::clock::Origin;
@@ -107,7 +107,7 @@ pub async fn serve(
     let events = config.folder.as_deref().map(EventLog::within);
     let events = events.map(EventWriter::start).transpose()?;
     let notices = Arc::new(Notices::new(config.server, origin, events));
-    let crowd = Crowd::new(notices.clone(), origin);
+    let connections = Connections::new(notices.clone(), origin);
     let registry = Arc::new(Registry::new(Surroundings {
         server: config.server,
         origin,
@@ -188,7 +188,7 @@ pub async fn serve(
         .add_service(InterceptedService::new(shards, ask.clone()))
         .add_service(InterceptedService::new(coordinator, ask.clone()))
         .add_service(InterceptedService::new(host, ask))
-        .serve_with_incoming(accept(listener, crowd));
+        .serve_with_incoming(accept(listener, connections));
     let hosts = async {
         if let Some((hosting, servers)) = hosts_later {
             spawn_blocking(move || hosting.begin(servers)).await??;

@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 use tradewind_proto::socket;
 
-use super::Crowd;
+use super::Connections;
 use super::connection::Connection;
 use crate::limits::Limit;
 
@@ -24,11 +24,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Connections of a listener, as they find places. It never ends, and never fails.
 pub(crate) fn accept(
     listener: TcpListener,
-    crowd: Arc<Crowd>,
+    connections: Arc<Connections>,
 ) -> impl Stream<Item = Result<Connection, Infallible>> {
     let accepting = Accepting {
         listener,
-        crowd,
+        connections,
         reserve: None,
         pause: PAUSE_MIN,
     };
@@ -40,7 +40,7 @@ pub(crate) fn accept(
 
 struct Accepting {
     listener: TcpListener,
-    crowd: Arc<Crowd>,
+    connections: Arc<Connections>,
     /// A descriptor that is given up to turn somebody away, who would wait for an answer otherwise.
     reserve: Option<File>,
     pause: Duration,
@@ -55,7 +55,7 @@ impl Accepting {
                     self.pause = PAUSE_MIN;
                     // An IPv4 address is one, by whatever kind of socket it has come.
                     let from = peer.ip().to_canonical();
-                    if let Some((place, told)) = self.crowd.admit(from).await {
+                    if let Some((place, told)) = self.connections.admit(from).await {
                         socket::tune(&stream);
                         return Connection::new(stream, place, told);
                     }
@@ -64,7 +64,7 @@ impl Accepting {
                 // The peer has gone before it was its turn.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) if lacks_descriptors(&error) => {
-                    self.crowd.notices.reached(Limit::Descriptors);
+                    self.connections.notices.reached(Limit::Descriptors);
                     self.make_room().await;
                 }
                 Err(error) => {
@@ -83,8 +83,8 @@ impl Accepting {
 
     /// Frees a descriptor of a stranger; where there is none, turns away who has connected.
     async fn make_room(&mut self) {
-        if self.crowd.close_oldest() {
-            let left = self.crowd.changed.notified();
+        if self.connections.close_oldest() {
+            let left = self.connections.changed.notified();
             let _ = timeout(self.pause, left).await;
             self.lengthen();
             return;

@@ -56,7 +56,7 @@ impl Interceptor for Admit {
     }
 }
 
-/// A connection in the crowd; its place is free when it is dropped.
+/// A connection that was admitted; its place is free when it is dropped.
 pub(crate) struct Connection {
     stream: TcpStream,
     standing: Standing,

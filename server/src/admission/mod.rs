@@ -30,7 +30,7 @@ const SHOW: Duration = Duration::from_secs(10);
 
 /// Who is connected to a server.
 #[derive(Debug)]
-pub(crate) struct Crowd {
+pub(crate) struct Connections {
     table: Mutex<Table>,
     /// Somebody has left, or has shown a token.
     changed: Notify,
@@ -42,18 +42,18 @@ pub(crate) struct Crowd {
 struct Table {
     places: Places,
     /// By which strangers are told to close.
-    doors: BTreeMap<u64, oneshot::Sender<()>>,
+    closers: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
-/// A place in the crowd: what was given to a connection that was admitted.
+/// A place: what was given to a connection that was admitted.
 #[derive(Debug)]
 struct Place {
     number: u64,
     from: IpAddr,
-    crowd: Arc<Crowd>,
+    connections: Arc<Connections>,
 }
 
-impl Crowd {
+impl Connections {
     /// Nobody yet; in all as many as this process may have descriptors for.
     pub(crate) fn new(notices: Arc<Notices>, origin: Origin) -> Arc<Self> {
         let descriptors = getrlimit(Resource::Nofile).current;
@@ -68,7 +68,7 @@ impl Crowd {
         Arc::new(Self {
             table: Mutex::new(Table {
                 places: Places::new(most),
-                doors: BTreeMap::new(),
+                closers: BTreeMap::new(),
             }),
             changed: Notify::new(),
             notices,
@@ -85,15 +85,15 @@ impl Crowd {
             let answer = self.table().places.ask(from, now_ms);
             match answer {
                 Answer::Admitted(number) => {
-                    let (door, closing) = oneshot::channel();
+                    let (closer, closing) = oneshot::channel();
                     let mut table = self.table();
-                    table.doors.insert(number, door);
+                    table.closers.insert(number, closer);
                     telemetry::connections(table.places.count());
-                    let crowd = self.clone();
+                    let connections = self.clone();
                     let place = Place {
                         number,
                         from,
-                        crowd,
+                        connections,
                     };
                     return Some((place, closing));
                 }
@@ -123,9 +123,9 @@ impl Crowd {
     }
 
     fn close(&self, number: u64) {
-        let door = self.table().doors.remove(&number);
+        let closer = self.table().closers.remove(&number);
         // Where it has gone by itself nobody listens.
-        let _ = door.map(|door| door.send(()));
+        let _ = closer.map(|closer| closer.send(()));
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -146,17 +146,17 @@ impl Place {
     }
 
     fn reached(&self, limit: Limit) {
-        self.crowd.notices.reached(limit);
+        self.connections.notices.reached(limit);
     }
 
     fn change(&self, change: impl FnOnce(&mut Places, u64)) {
         {
-            let mut table = self.crowd.table();
-            table.doors.remove(&self.number);
+            let mut table = self.connections.table();
+            table.closers.remove(&self.number);
             change(&mut table.places, self.number);
             telemetry::connections(table.places.count());
         }
         // The accept loop alone waits.
-        self.crowd.changed.notify_one();
+        self.connections.changed.notify_one();
     }
 }
