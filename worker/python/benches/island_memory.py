@@ -14,10 +14,7 @@ options = arguments(
     ranks=(4, "ranks of the island"),
     layers=(64, "of 1.56 million parameters"),
     steps=(5, "steps"),
-    threshold=(1 << 20, "MALLOC_MMAP_THRESHOLD_, as docs/islands.md advises; 0 leaves it to glibc"),
 )
-if options.threshold:
-    os.environ["MALLOC_MMAP_THRESHOLD_"] = str(options.threshold)
 #: `exchange.bucket_bytes`, as it is.
 BUCKET_BYTES = 1 << 20
 WIDTH = 1250

@@ -68,7 +68,7 @@ class Run(Told):
 
     def __init__(self, scripts: str, script: str, keys: Keys) -> None:
         super().__init__(keys)
-        self._command = [sys.executable, str(Path(__file__).with_name(scripts)), script]
+        self._command = [sys.executable, str(Path(__file__).parent / scripts), script]
         self._begin()
 
     def _begin(self, *arguments: str) -> None:

@@ -1,8 +1,12 @@
 """Groups whose model is sharded by FSDP2, in real runs."""
 
 import json
+import os
+import tempfile
 import unittest
 from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
 
 import torch
 from torch import nn
@@ -214,6 +218,27 @@ class Saving(IslandCase):
                     torch.testing.assert_close(values.flatten(), state[name], rtol=0, atol=0)
         error = error_of(net)
         self.assertAlmostEqual(run.json("summary.json")["metric"]["value"], error, delta=1e-5 * error)
+
+
+class Memory(IslandCase):
+    scripts = "../benches/wide.py"
+
+    def test_a_rank_has_its_part_of_model_and_gradient(self) -> None:
+        width, layers = 1000, 24
+        wide = {"WIDTH": width, "LAYERS": layers, "PACE": 0, "STEPS": 0}
+        # A threshold of the user's would stay as it is.
+        own = [name for name in ("MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES") if name in os.environ]
+        with mock.patch.dict(os.environ, {name: str(value) for name, value in wide.items()}):
+            for name in own:
+                del os.environ[name]
+            with tempfile.TemporaryDirectory() as folder:
+                os.environ["MEMORY"] = folder
+                self.completes(self.launch("island", groups=[2], samples=32))
+                peaks = {path.name: int(path.read_text()) for path in Path(folder).iterdir()}
+        self.assertEqual(set(peaks), {f"{kind}-0-{rank}" for kind in ("training", "evaluation") for rank in (0, 1)})
+        part = 2 * 4 * layers * (width * width + width) / 2
+        for name, peak in peaks.items():
+            self.assertLess(peak, 1.6 * part, name)
 
 
 class Faults(IslandCase):

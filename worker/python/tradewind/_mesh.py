@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
 
 #: The first torch whose fully_shard (FSDP2) is public.
 _OLDEST = (2, 6)
+#: Memory of an allocation of this size or more goes back to the system when it is freed: 1 MiB.
+_RETURNED_BYTES = 1 << 20
+#: `M_MMAP_THRESHOLD` of glibc's malloc.h.
+_M_MMAP_THRESHOLD = -3
 
 
 def mesh_of(rank: Rank) -> DeviceMesh:
@@ -31,6 +37,8 @@ def mesh_of(rank: Rank) -> DeviceMesh:
         )
     size = rank._native.ranks
     device = rank.device
+    if device.type == "cpu":
+        _return_freed_memory()
     if not dist.is_initialized():
         if device.type == "cuda":
             torch.cuda.set_device(device)
@@ -41,3 +49,17 @@ def mesh_of(rank: Rank) -> DeviceMesh:
             "init_process_group to rank.mesh()"
         )
     return init_device_mesh(device.type, (size,), mesh_dim_names=("shard",))
+
+
+def _return_freed_memory() -> None:
+    """Has glibc give large memory back to the system as it is freed.
+
+    FSDP2 gathers and frees a layer after the other. What stays between them, such as gradients, keeps glibc from using
+    the freed memory again, and a rank would come to hold more than the whole model. glibc raises its own threshold up to 32 MiB
+    as memory is freed, unless it is told one. Other allocators are left as they are, and so is a threshold of the user's.
+    """
+    if "MALLOC_MMAP_THRESHOLD_" in os.environ or "mmap_threshold" in os.environ.get("GLIBC_TUNABLES", ""):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _RETURNED_BYTES)
