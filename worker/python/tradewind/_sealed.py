@@ -6,6 +6,7 @@ import hmac
 import socket
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.distributed import Store, TCPStore
 
 from ._native import TradewindError, seal
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 _SEAL = 32
 #: Connections that wait to be accepted, as torch itself has it.
 _BACKLOG = 2048
+#: Before torch 2.5 a store takes a socket that listens only with its older back end.
+_LIBUV_TAKES_SOCKETS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 5)
 
 
 def serve(host: str, patience: timedelta) -> TCPStore:
@@ -30,6 +33,7 @@ def serve(host: str, patience: timedelta) -> TCPStore:
         is_master=True,
         wait_for_workers=False,
         timeout=patience,
+        use_libuv=_LIBUV_TAKES_SOCKETS,
         # The store's from here on.
         master_listen_fd=listener.detach(),
     )
