@@ -67,32 +67,31 @@ help:
 	@printf 'make docs   a site with search from docs/, with the API documentation, its links checked: target/docs-site\n'
 	@printf 'make proto  regenerate proto/src/gen from proto/tradewind/v1\n'
 
-demo: setup
-	$(call say,building in release (the first build compiles HDF5 and the bindings of libtorch: 5 to 15 minutes on 2 cores))
-	cargo build --release --package tradewind --package tradewind-bench --package tradewind-data --package tradewind-server --package tradewind-worker
-	target/release/tradewind run deploy/configs/climate-forecast.toml
-
-# What the other demos train with, built.
+# What trains, in release. It is one set of packages wherever it is built: with others a dependency could have
+# other features, and would be compiled again.
+BUILD_RELEASE := cargo build --release --package tradewind --package tradewind-bench --package tradewind-data --package tradewind-server --package tradewind-worker
 define build-to-train
-$(call say,building in release (the first build takes 5 to 15 minutes on 2 cores))
-cargo build --release --package tradewind --package tradewind-bench --package tradewind-data --package tradewind-server --package tradewind-worker
+$(call say,building in release (the first build compiles HDF5 and the bindings of libtorch: 5 to 15 minutes on 2 cores))
+$(BUILD_RELEASE)
 endef
+
+demo: setup
+	$(build-to-train)
+	target/release/tradewind run deploy/configs/climate-forecast.toml
 
 # Goes on where it was interrupted; the data are 2.2 GB.
 COSMOLOGY := $(DEPS)/data/cosmology
 data-cosmology: setup
-	cargo build --release --package tradewind
-	target/release/tradewind data make cosmology --out $(COSMOLOGY)
-
-demo-cosmoflow: setup
 	$(build-to-train)
 	target/release/tradewind data make cosmology --out $(COSMOLOGY)
+
+demo-cosmoflow: data-cosmology
 	target/release/tradewind run deploy/configs/cosmoflow.toml
 
 # Goes on where it was interrupted; the data are 740 MB.
 HEP := $(DEPS)/data/hep
 data-hep: setup $(PYTHIA)
-	cargo build --release --package tradewind
+	$(build-to-train)
 	target/release/tradewind data make hep --out $(HEP)
 
 # What a script in Pythia's place cannot show: events are those of their seed, whoever makes them.
@@ -100,13 +99,12 @@ check-hep: $(PYTHIA)
 	cd deploy/data/hep && $(abspath $(DEPS))/pythia/bin/python -m unittest check_events.py
 
 demo-hep: data-hep
-	$(build-to-train)
 	target/release/tradewind run deploy/configs/hep.toml
 
 # Goes on where it was interrupted, by half a year; the data are 860 MB.
 CLIMATE := $(DEPS)/data/climate
 data-climate: setup $(JCM)
-	cargo build --release --package tradewind
+	$(build-to-train)
 	target/release/tradewind data make climate --out $(CLIMATE)
 
 # What a script in jcm's place cannot show: the rules of masks, and channels of a real atmosphere.
@@ -114,11 +112,9 @@ check-climate: $(JCM)
 	cd deploy/data/climate && $(abspath $(DEPS))/climate/bin/python -m unittest check_weather.py
 
 demo-deepcam: data-climate
-	$(build-to-train)
 	target/release/tradewind run deploy/configs/deepcam.toml
 
 demo-climate-boxes: data-climate
-	$(build-to-train)
 	target/release/tradewind run deploy/configs/climate-boxes.toml
 
 test: setup
@@ -186,7 +182,7 @@ wheel-test: wheel
 # build until make python.
 python-bench: setup mnist $(TORCH_WITHOUT_NVIDIA) $(LIGHTNING)
 	$(call say,building in release)
-	cargo build --release --package tradewind --package tradewind-bench --package tradewind-server --package tradewind-worker --package tradewind-python
+	$(BUILD_RELEASE) --package tradewind-python
 	@ln -sfn $(abspath $(or $(CARGO_TARGET_DIR),target))/release/lib_native.so worker/python/tradewind/_native.abi3.so
 	for measurement in imports values step exchange 'ddp --ranks=2' 'ddp --ranks=4' 'ddp --ranks=4 --overlap=1' 'ddp --sharded=1' island_memory island_kill faults; do \
 	  set -- $$measurement; $(PYTHON_HERE) worker/python/benches/$$1.py "$${@:2}"; \
@@ -214,8 +210,7 @@ ifdef SHORT
 	$(if $(TRADEWIND_BUILT),,cargo build --workspace --bins)
 	target/debug/tradewind chaos --minutes 1 --seed $(or $(SEED),1) --out runs/chaos
 else
-	$(call say,building in release)
-	cargo build --release --package tradewind --package tradewind-server --package tradewind-worker
+	$(build-to-train)
 	$(call say,five minutes of faults)
 	$(CHAOS) --minutes 5 --seed $(or $(SEED),1) --out runs/chaos
 	$(call say,each fault alone)
@@ -245,10 +240,6 @@ bench:
 
 # Each goes on where it was interrupted; pages and tables are in experiments/NAME. Trials that are shipped
 # are not run again. Those of hep and deepcam need data that take a while.
-define build-to-experiment
-$(call say,building in release)
-cargo build --release --package tradewind --package tradewind-server --package tradewind-worker
-endef
 define experiment-each
 failed=0; for file in $(1); do \
   trials=deploy/experiments/trials/$$(basename $$file); trials=$${trials%.toml}.csv; [ -f $$trials ] || trials=; \
@@ -258,7 +249,7 @@ endef
 EXPERIMENTS := $(wildcard deploy/experiments/*.toml)
 OF_TASKS := $(filter deploy/experiments/hep-% deploy/experiments/deepcam-%,$(EXPERIMENTS))
 experiments experiments-quick: setup mnist
-	$(build-to-experiment)
+	$(build-to-train)
 	$(call experiment-each,$(filter-out $(OF_TASKS),$(EXPERIMENTS)),$(findstring quick,$@))
 
 # A part of the data by links, on which evaluating takes no longer than training: 4,800 samples to train with, 640 for
@@ -273,17 +264,14 @@ data-hep-few: data-hep
 experiments-hep: data-hep-few
 experiments-deepcam: data-climate
 experiments-hep experiments-deepcam: experiments-%:
-	$(build-to-experiment)
 	$(call experiment-each,$(filter deploy/experiments/$*-%,$(OF_TASKS)),$(QUICK))
 
 # Five runs of DeepCAM and ten of CosmoFlow, as the rules of MLPerf HPC ask for.
 TIME_TO_TARGET = python3 deploy/mlperf/time_to_target.py
 time-to-target-cosmoflow: data-cosmology
-	$(build-to-experiment)
 	$(TIME_TO_TARGET) deploy/configs/cosmoflow.toml --at-most 0.28 --every-samples 1636 --seeds $(or $(SEEDS),1 2 3 4 5 6 7 8 9 10)
 
 time-to-target-deepcam: data-climate
-	$(build-to-experiment)
 	$(TIME_TO_TARGET) deploy/configs/deepcam.toml --at-most 0.28 --every-samples 240 --seeds $(or $(SEEDS),1 2 3 4 5)
 
 bench-net:
@@ -308,7 +296,7 @@ GPU_CHECK := target/gpu-check
 PYTHON ?= python3
 gpu-check: setup nccl
 	$(call say,building in release)
-	cargo build --release --package tradewind --package tradewind-server --package tradewind-worker --package tradewind-gpu-check
+	$(BUILD_RELEASE) --package tradewind-gpu-check
 	@deploy/gpu-check/bundle.sh $(GPU_CHECK)
 	@if nvidia-smi -L >/dev/null 2>&1 && $(PYTHON) -c 'import sys, torch; sys.exit(not torch.__version__.startswith("2.11."))' 2>/dev/null; then \
 	  GPU_CHECK_OUT=$(GPU_CHECK).json PYTHON=$(PYTHON) $(GPU_CHECK)/run.sh; \
