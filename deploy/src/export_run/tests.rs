@@ -121,7 +121,14 @@ fn a_client_is_told_all_of_a_run() {
     // A group's curve is its records, as in TensorBoard; of one without a loss there is none.
     let rows = fixture::run(2, 6).into_iter().filter(|row| row.group == 1);
     let want: Vec<Value> = rows
-        .filter_map(|row| Some(json!(["group-1/loss", row.samples_applied, row.wall, row.loss?])))
+        .filter_map(|row| {
+            Some(json!([
+                "group-1/loss",
+                row.samples_applied,
+                row.wall,
+                row.loss?
+            ]))
+        })
         .collect();
     assert_eq!(want.len(), 5);
     let of = |name: &str| -> Vec<Value> {
