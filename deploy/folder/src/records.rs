@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::Context;
-use tradewind_common::record::{Evaluation, StepRecord};
+use tradewind_common::record::{Evaluation, Measure, StepRecord, Validation};
 use tradewind_common::run_files;
+
+use crate::lines::Lines;
 
 /// What counts of the records: a resumed run trains again what came after its snapshot, and what a
 /// group had done from there on the first time is lost.
@@ -30,6 +32,47 @@ pub fn read_evaluation(folder: &Path) -> anyhow::Result<Evaluation> {
     let path = folder.join(run_files::EVALUATION);
     let name = || format!("reading {}", path.display());
     serde_json::from_str(&std::fs::read_to_string(&path).with_context(name)?).with_context(name)
+}
+
+/// What was measured of a run, and of what of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// Samples that had been applied.
+    pub samples: u64,
+    /// When that was, seconds since the Unix epoch.
+    pub wall: f64,
+    /// What it came to.
+    pub measure: Measure,
+}
+
+/// All that was measured of the run in this folder: on the way, and then what its evaluation says, which is of
+/// `samples` and of the time `wall`.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn measured(
+    folder: &Path,
+    evaluation: &Evaluation,
+    (samples, wall): (u64, f64),
+) -> std::io::Result<Vec<Measured>> {
+    let mut measured = Vec::new();
+    let mut on_the_way: Lines<Validation> = Lines::new(folder.join("validation.jsonl"));
+    on_the_way.each(|at| {
+        measured.push(Measured {
+            samples: at.samples,
+            wall: at.wall,
+            measure: at.measure,
+        });
+    })?;
+    for measure in [&evaluation.validation, &evaluation.metric] {
+        let measure = measure.clone();
+        measured.push(Measured {
+            samples,
+            wall,
+            measure,
+        });
+    }
+    Ok(measured)
 }
 
 #[cfg(test)]

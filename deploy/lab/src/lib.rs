@@ -39,6 +39,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use tradewind_common::exit::Exit;
 
+pub use keys::keys_of;
+
 use file::ExperimentPlan;
 use known::Known;
 use line::{CellState, Line, Run};

@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
-use tradewind_common::record::{Evaluation, Measure, StepRecord, Validation};
+use tradewind_common::record::{Evaluation, StepRecord};
 use tradewind_config::Config;
 use tradewind_folder::clock::wall;
-use tradewind_folder::lines::Lines;
+use tradewind_folder::records;
 use tradewind_report::tensorboard::Board;
 
 /// Event files of a run, if its configuration asks for them.
@@ -32,17 +32,14 @@ pub(crate) fn measured(config: &Config, run: &Path, evaluation: &Evaluation) -> 
     if !config.telemetry.tensorboard {
         return None;
     }
-    let on_the_way: Vec<Validation> = Lines::new(run.join("validation.jsonl"))
-        .fresh()
-        .unwrap_or_default();
-    let mut measures: Vec<(u64, f64, &Measure)> = Vec::new();
-    for at in &on_the_way {
-        measures.push((at.samples, at.wall, &at.measure));
-    }
-    let (samples, now) = (config.train.samples, wall());
-    measures.push((samples, now, &evaluation.validation));
-    measures.push((samples, now, &evaluation.metric));
-    let written = Board::measured(run, &measures);
+    let at_the_end = (config.train.samples, wall());
+    let written = records::measured(run, evaluation, at_the_end).and_then(|all| {
+        let all: Vec<_> = all
+            .iter()
+            .map(|it| (it.samples, it.wall, &it.measure))
+            .collect();
+        Board::measured(run, &all)
+    });
     written.err().map(unwritten)
 }
 

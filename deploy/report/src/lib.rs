@@ -1,10 +1,11 @@
-//! The pictures that a run leaves behind, and what they share: errors, colours and the font. And what TensorBoard
-//! draws of it.
+//! The pictures that a run leaves behind, and what they share: errors, colours and the font. And its curves,
+//! as TensorBoard and others draw them.
 //!
 //! A picture is first a list of shapes ([`picture::Picture`]) in its own pixels, then painted as
 //! PNG or SVG, so that both forms show the same thing and what is drawn knows no backend.
 
 pub mod axes;
+pub mod curves;
 pub mod forecast;
 pub mod loss;
 pub mod maps;

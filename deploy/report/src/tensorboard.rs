@@ -16,17 +16,13 @@ use tradewind_common::record::{Measure, StepRecord};
 use event::{EventFile, Moment};
 use histogram::Histogram;
 
+use crate::curves::{GROUPS_MAX, Points, Window};
+
 /// The folder in that of the run.
 pub const FOLDER: &str = "tensorboard";
 
-/// Points of a curve over the budget.
-const POINTS_MAX: u64 = 1000;
-
 /// Histograms over the budget.
 const HISTOGRAMS_MAX: u64 = 50;
-
-/// Groups with curves of their own.
-const GROUPS_MAX: usize = 64;
 
 /// Writes what TensorBoard shows of a run.
 #[derive(Debug)]
@@ -115,11 +111,7 @@ struct Curves {
     /// To be written first.
     text: Option<String>,
     begun: bool,
-    point: Window,
-    /// What the next point is made of.
-    merged: Option<StepRecord>,
-    /// When the last point was, seconds since the Unix epoch.
-    since: f64,
+    points: Points,
     histogram: Window,
     delays: Histogram,
     steps: Histogram,
@@ -132,9 +124,7 @@ impl Curves {
             file: EventFile::new(folder, 0.0),
             text: None,
             begun: false,
-            point: Window::new(budget, POINTS_MAX),
-            merged: None,
-            since: 0.0,
+            points: Points::new(budget),
             histogram: Window::new(budget, HISTOGRAMS_MAX),
             delays: Histogram::default(),
             steps: Histogram::default(),
@@ -151,20 +141,14 @@ impl Curves {
             if let Some(text) = self.text.take() {
                 self.file.text(at, "configuration", &text);
             }
-            self.since = record.begun();
         }
         let times = record.exchanges;
         if let Some(delay) = record.delay {
             self.delays.add(delay as f64, times);
         }
         self.steps.add(seconds(record) / times as f64, times);
-        let merged = match self.merged.take() {
-            Some(merged) => merged.and(record.clone()),
-            None => record.clone(),
-        };
-        match self.point.ends(record.samples_applied) {
-            true => self.write_point(at, &merged),
-            false => self.merged = Some(merged),
+        if let Some(point) = self.points.take(record) {
+            self.file.scalars(at, &point.values);
         }
         if self.histogram.ends(record.samples_applied) {
             let delays = std::mem::take(&mut self.delays);
@@ -173,57 +157,12 @@ impl Curves {
             self.file.histogram(at, "step_seconds", steps);
         }
     }
-
-    fn write_point(&mut self, at: Moment, merged: &StepRecord) {
-        let elapsed = at.wall - std::mem::replace(&mut self.since, at.wall);
-        let each = |sum: f64| sum / merged.exchanges as f64;
-        let mut scalars = vec![
-            ("lag", merged.lag as f64),
-            ("updates", merged.updates as f64),
-            ("seconds/data", each(merged.data_seconds)),
-            ("seconds/compute", each(merged.compute_seconds)),
-            ("seconds/reduce", each(merged.reduce_seconds)),
-            ("seconds/exchange", each(merged.exposed_seconds)),
-            ("seconds/wait", each(merged.wait_seconds)),
-        ];
-        scalars.extend(merged.loss.map(|loss| ("loss", loss)));
-        scalars.extend(merged.delay.map(|delay| ("delay/max", delay as f64)));
-        if elapsed > 0.0 {
-            scalars.push(("samples_per_second", merged.samples as f64 / elapsed));
-        }
-        self.file.scalars(at, &scalars);
-    }
 }
 
 /// How long an exchange's steps took, with what they waited.
 fn seconds(record: &StepRecord) -> f64 {
     let computed = record.data_seconds + record.compute_seconds + record.reduce_seconds;
     computed + record.exposed_seconds + record.wait_seconds
-}
-
-/// Divides the budget into parts.
-#[derive(Debug)]
-struct Window {
-    samples: u64,
-    /// In which part the last one ended; `None` at first.
-    last: Option<u64>,
-}
-
-impl Window {
-    fn new(budget: u64, parts: u64) -> Self {
-        Self {
-            samples: (budget / parts).max(1),
-            last: None,
-        }
-    }
-
-    /// Whether another part has begun with so many applied samples.
-    fn ends(&mut self, applied: u64) -> bool {
-        let part = applied / self.samples;
-        let ends = self.last != Some(part);
-        self.last = Some(part);
-        ends
-    }
 }
 
 #[cfg(test)]
@@ -234,6 +173,7 @@ mod tests {
 
     use super::event::{Event, What, read};
     use super::*;
+    use crate::curves::POINTS_MAX;
 
     /// All events of a folder, oldest file first.
     fn events(folder: &Path) -> Vec<Event> {

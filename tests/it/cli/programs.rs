@@ -21,7 +21,12 @@ fn programs_start_from_any_folder_without_an_environment() {
             .unwrap();
         let (out, err) = (started.stdout, String::from_utf8_lossy(&started.stderr));
         assert!(started.status.success(), "{name}: {err}");
-        let version = format!("{name} {}\n", env!("CARGO_PKG_VERSION"));
+        // Who starts workers says for which libtorch they are.
+        let libtorch = match name {
+            "tradewind" => ", for libtorch 2.11.0",
+            _ => "",
+        };
+        let version = format!("{name} {}{libtorch}\n", env!("CARGO_PKG_VERSION"));
         assert_eq!(String::from_utf8_lossy(&out), version);
     }
 }
