@@ -654,9 +654,7 @@ fn patience(step_seconds: Option<f64>) -> f64 {
 fn doing(state: Option<&str>, silent: Option<f64>, times: Option<&Times>) -> Doing {
     match (state, silent, times) {
         (Some(state), ..) if state != "live" => Doing::new(state, Tone::Warn),
-        (_, Some(silent), _) => {
-            Doing::new(format!("silent for {}", seconds(silent)), Tone::Bad)
-        }
+        (_, Some(silent), _) => Doing::new(format!("silent for {}", seconds(silent)), Tone::Bad),
         (Some(_), None, None) => Doing::new("first step", Tone::Plain),
         (None, None, None) => Doing::new("not here yet", Tone::Plain),
         (_, None, Some(times)) => {
@@ -680,7 +678,12 @@ pub(crate) fn parts(ledger: &Ledger) -> Vec<TimePart> {
     } = *ledger;
     let others = [("for nothing", for_nothing), ("no step", away)];
     let part = |(what, rank_seconds)| TimePart { what, rank_seconds };
-    applied.parts().into_iter().chain(others).map(part).collect()
+    applied
+        .parts()
+        .into_iter()
+        .chain(others)
+        .map(part)
+        .collect()
 }
 
 /// Seconds as people read them.

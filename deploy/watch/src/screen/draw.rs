@@ -11,7 +11,7 @@ use super::rows::{self, Cell, Column, Row, Table};
 use super::spark::{Course, STEPS};
 use crate::look::{Look, Tone, seconds};
 use crate::stream::Sight;
-use crate::words::{moment, number, or_dash, percent, rate};
+use crate::words::{DASH, moment, number, or_dash, percent, rate};
 
 /// Between two columns.
 const GAP: usize = 2;
@@ -183,12 +183,24 @@ fn measures(look: &Look) -> Vec<String> {
         told.push(format!("{} left", or_dash(look.seconds_left, seconds)));
     }
     if let Some(begun) = look.begun {
-        let until = if look.over { look.latest } else { Some(look.now) };
-        told.push(format!("trained for {}", moment(until.unwrap_or(begun) - begun)));
+        let until = if look.over {
+            look.latest
+        } else {
+            Some(look.now)
+        };
+        told.push(format!(
+            "trained for {}",
+            moment(until.unwrap_or(begun) - begun)
+        ));
     }
-    told.extend(look.goodput.map(|part| format!("goodput {}", percent(part))));
+    told.extend(
+        look.goodput
+            .map(|part| format!("goodput {}", percent(part))),
+    );
     told.extend(look.snapshot.as_ref().map(|of| {
-        let ago = of.wall.map(|wall| format!(", {} ago", seconds((look.now - wall).max(0.0))));
+        let ago = of
+            .wall
+            .map(|wall| format!(", {} ago", seconds((look.now - wall).max(0.0))));
         format!("snapshot {}{}", of.number, ago.unwrap_or_default())
     }));
     let lost = look.lost.filter(|lost| !lost.is_none());
@@ -204,16 +216,25 @@ fn course(frame: &mut Frame<'_>, area: Rect, sight: &Sight, is_loss: bool, paint
     let places = usize::from(bars.width);
     let (name, course, colour) = match is_loss {
         true => ("loss", Course::of_loss(&sight.joined, places), Color::Cyan),
-        false => ("samples/s", Course::of_rate(&sight.joined, places), Color::Green),
+        false => (
+            "samples/s",
+            Course::of_rate(&sight.joined, places),
+            Color::Green,
+        ),
     };
     let shown = if is_loss { number } else { rate };
     let last = course.values.iter().rev().flatten().next();
     let range = course.range();
-    let range = or_dash(range, |(least, most)| format!("{} to {}", shown(least), shown(most)));
+    let range = or_dash(range, |(least, most)| {
+        format!("{} to {}", shown(least), shown(most))
+    });
     let mut told = vec![Line::from(format!("{name} {range}"))];
     if area.height > 1 {
         let last = or_dash(last.copied(), shown);
-        told = vec![Line::from(format!("{name} {last}")), Line::styled(range, paint.quiet())];
+        told = vec![
+            Line::from(format!("{name} {last}")),
+            Line::styled(range, paint.quiet()),
+        ];
     }
     frame.render_widget(Paragraph::new(told), words);
     let least = match (is_loss, course.range()) {
@@ -261,7 +282,11 @@ fn parts(frame: &mut Frame<'_>, area: Rect, sight: &Sight, view: &mut View, pain
         .collect();
     let mut top = area.y;
     for (lines, height) in all.into_iter().zip(heights(area.height, &wanted, at)) {
-        let own = Rect { y: top, height, ..area };
+        let own = Rect {
+            y: top,
+            height,
+            ..area
+        };
         top += height;
         if height > 0 {
             part(frame, own, lines, view, paint);
@@ -303,7 +328,11 @@ fn part(frame: &mut Frame<'_>, area: Rect, lines: Lines, view: &mut View, paint:
         ..area
     };
     if rows.is_empty() {
-        let none = if view.faults_only { "no faults" } else { "nothing yet" };
+        let none = if view.faults_only {
+            "no faults"
+        } else {
+            "nothing yet"
+        };
         frame.render_widget(Span::styled(none, paint.quiet()), below);
         return;
     }
@@ -314,7 +343,10 @@ fn part(frame: &mut Frame<'_>, area: Rect, lines: Lines, view: &mut View, paint:
 /// How many lines each part gets of `room`: a few for each, then as many as it wants for the one at `at`, then the
 /// others from the top. Where there is no room for all, that one has all of it.
 pub(super) fn heights(room: u16, wanted: &[u16], at: usize) -> Vec<u16> {
-    let mut heights: Vec<u16> = wanted.iter().map(|want| (*want).min(PART_LINES_MIN)).collect();
+    let mut heights: Vec<u16> = wanted
+        .iter()
+        .map(|want| (*want).min(PART_LINES_MIN))
+        .collect();
     let sum: u16 = heights.iter().sum();
     if sum > room {
         heights.fill(0);
@@ -342,7 +374,13 @@ fn lines(part: Part, table: &Table, width: usize, paint: Paint) -> Lines {
     for (nth, (column, room)) in columns.iter().enumerate() {
         let is_last = nth + 1 == columns.len();
         let column = table.columns[*column];
-        titles.extend(cell(column, column.title.into(), *room, is_last, Style::new()));
+        titles.extend(cell(
+            column,
+            column.title.into(),
+            *room,
+            is_last,
+            Style::new(),
+        ));
     }
     let mut rows = Vec::new();
     for row in &table.rows {
@@ -353,7 +391,13 @@ fn lines(part: Part, table: &Table, width: usize, paint: Paint) -> Lines {
                     let is_last = nth + 1 == columns.len();
                     let Cell { text, tone } = &cells[*column];
                     let style = paint.tone(*tone);
-                    spans.extend(cell(table.columns[*column], text.clone(), *room, is_last, style));
+                    spans.extend(cell(
+                        table.columns[*column],
+                        text.clone(),
+                        *room,
+                        is_last,
+                        style,
+                    ));
                 }
                 rows.push(Line::from(spans));
             }
@@ -372,19 +416,23 @@ fn lines(part: Part, table: &Table, width: usize, paint: Paint) -> Lines {
 
 /// Which columns are shown, by number, and how wide each is.
 fn fitting(table: &Table, width: usize) -> Vec<(usize, usize)> {
-    let wide = |nth: usize| {
-        let cells = table.rows.iter().filter_map(|row| match row {
-            Row::Cells(cells) => Some(Span::raw(&cells[nth].text).width()),
+    let texts = |nth: usize| {
+        table.rows.iter().filter_map(move |row| match row {
+            Row::Cells(cells) => Some(cells[nth].text.as_str()),
             Row::More(_) => None,
-        });
-        cells.max().unwrap_or(0)
+        })
     };
-    let title = |nth: usize| Span::raw(table.columns[nth].title).width();
+    let says = |nth: usize| texts(nth).any(|text| !text.is_empty() && text != DASH);
+    let wide = |nth: usize| {
+        let title = table.columns[nth].title;
+        texts(nth)
+            .chain([title])
+            .map(|text| Span::raw(text).width())
+            .max()
+    };
     let mut columns: Vec<(usize, usize)> = (0..table.columns.len())
-        .map(|nth| (nth, wide(nth)))
-        // One without a word in it says nothing.
-        .filter(|(_, wide)| *wide > 0)
-        .map(|(nth, wide)| (nth, wide.max(title(nth))))
+        .filter(|nth| table.columns[*nth].expendable == 0 || says(*nth))
+        .map(|nth| (nth, wide(nth).unwrap_or(0)))
         .collect();
     loop {
         let sum: usize = columns.iter().map(|(_, wide)| wide + GAP).sum();
@@ -393,9 +441,7 @@ fn fitting(table: &Table, width: usize) -> Vec<(usize, usize)> {
             .enumerate()
             .max_by_key(|(_, (nth, _))| table.columns[*nth].expendable);
         match least {
-            Some((place, (nth, _)))
-                if sum > width + GAP && table.columns[*nth].expendable > 0 =>
-            {
+            Some((place, (nth, _))) if sum > width + GAP && table.columns[*nth].expendable > 0 => {
                 columns.remove(place);
             }
             _ => return columns,
@@ -488,11 +534,12 @@ pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
 fn help(frame: &mut Frame<'_>, all: Rect) {
     let wide = KEYS.iter().map(|(key, _)| key.chars().count()).max();
     let wide = wide.unwrap_or(0);
-    let line = |(key, does): &(&str, &str)| {
+    let line = |(key, does): &(&'static str, &str)| {
         let empty = " ".repeat(wide - key.chars().count());
-        Line::from(vec![Span::styled(*key, BOLD), format!("{empty}  {does}").into()])
+        let does = format!("{empty}  {does}");
+        Line::from(vec![Span::styled(*key, BOLD), does.into()])
     };
-    let text: Vec<Line<'_>> = KEYS.iter().map(line).collect();
+    let text: Vec<Line<'static>> = KEYS.iter().map(line).collect();
     let width = text.iter().map(Line::width).max().unwrap_or(0) as u16 + 4;
     let area = all.centered(
         Constraint::Length(width.min(all.width)),
@@ -502,4 +549,3 @@ fn help(frame: &mut Frame<'_>, all: Rect) {
     let block = Block::bordered().title(" keys ");
     frame.render_widget(Paragraph::new(text).block(block), area);
 }
-

@@ -25,18 +25,17 @@ impl Course {
 
     /// Samples a second that were applied, likewise.
     pub(super) fn of_rate(points: &[Point], places: usize) -> Self {
-        let mut before: Option<&Point> = None;
-        let mut rate = |points: &[Point]| {
-            let last = points.last().expect("pieces are not empty");
-            let first = before.replace(last).unwrap_or(&points[0]);
-            let seconds = last.wall - first.wall;
-            // After a resume it begins at a snapshot.
-            let samples = last.samples_applied.saturating_sub(first.samples_applied);
-            (seconds > 0.0).then(|| samples as f64 / seconds)
-        };
+        // When so many samples had been applied; groups tell of them in whatever order.
+        let mut before: Option<(f64, u64)> = None;
         let mut values = Vec::new();
         for piece in pieces(points, places) {
-            values.push(rate(piece));
+            let most = piece.iter().map(|point| point.samples_applied).max();
+            let wall = piece.last().expect("pieces are not empty").wall;
+            let (since, had) = before.unwrap_or((piece[0].wall, piece[0].samples_applied));
+            let have = most.map_or(had, |most| most.max(had));
+            let seconds = wall - since;
+            values.push((seconds > 0.0).then(|| (have - had) as f64 / seconds));
+            before = Some((wall, have));
         }
         Self { values }
     }
