@@ -56,14 +56,16 @@ fn what_two_processes_tell_of_a_step_is_one_trace() {
         .collect();
     let below = |parent: &SpanMessage| {
         let own = trace.iter().filter(|span| span.parent_span_id == parent.span_id);
-        own.copied().collect::<Vec<_>>()
+        let mut own: Vec<&SpanMessage> = own.copied().collect();
+        own.sort_by(|a, b| a.name.cmp(&b.name));
+        own
     };
     let names = |spans: Vec<&SpanMessage>| {
         spans.iter().map(|span| span.name.clone()).collect::<Vec<_>>()
     };
     assert_eq!(trace.len(), 6, "neither another clock nor another run");
     assert_eq!(names(below(root)), ["rank 1", "shard 2"]);
-    assert_eq!(names(below(below(root)[0])), ["forward", "exchange"]);
+    assert_eq!(names(below(below(root)[0])), ["exchange", "forward"]);
     assert_eq!(names(below(below(root)[1])), ["copy of shard 2 on server 0"]);
     assert_eq!(root.attributes[3], KeyValue::number("tradewind.blocks", 7));
     assert_eq!(root.end_time_unix_nano - root.start_time_unix_nano, 250_000_000);
