@@ -63,11 +63,10 @@ impl ShardHandle {
             mailbox.downgrade(),
         );
         let now_us = surroundings.origin.now_us();
-        let traces = telemetry::tracer()
-            .map(|tracer| {
-                let blocks = shard.blocks().count();
-                Traces::new(tracer.clone(), &name, surroundings.server, now_us, blocks)
-            });
+        let traces = telemetry::tracer().map(|tracer| {
+            let blocks = shard.blocks().count();
+            Traces::new(tracer.clone(), &name, surroundings.server, now_us, blocks)
+        });
         let task = ShardTask {
             shard,
             name,

@@ -124,7 +124,9 @@ impl Tracer {
         let sending = async move {
             // Within the runtime, as it asks for.
             let channel = endpoint.connect_timeout(CONNECT).connect_lazy();
-            Sending::new(channel, collector, process, key).run(told).await;
+            Sending::new(channel, collector, process, key)
+                .run(told)
+                .await;
         };
         runtime.spawn(watched("the sending of traces".into(), sending));
         Ok(Self { to })

@@ -153,7 +153,10 @@ impl KeyValue {
 
     /// A number by a name.
     pub fn number(key: &str, number: u64) -> Self {
-        Self::of(key, Value::Number(i64::try_from(number).unwrap_or(i64::MAX)))
+        Self::of(
+            key,
+            Value::Number(i64::try_from(number).unwrap_or(i64::MAX)),
+        )
     }
 
     fn of(key: &str, value: Value) -> Self {

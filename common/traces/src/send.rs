@@ -96,9 +96,10 @@ impl Sending {
         let sent = sent.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time")));
         let (lost, why) = match sent {
             Ok(response) => match response.partial_success {
-                Some(part) if part.rejected_spans > 0 => {
-                    (part.rejected_spans.unsigned_abs().min(count), part.error_message)
-                }
+                Some(part) if part.rejected_spans > 0 => (
+                    part.rejected_spans.unsigned_abs().min(count),
+                    part.error_message,
+                ),
                 _ => (0, String::new()),
             },
             Err(status) => (count, status.message().to_owned()),

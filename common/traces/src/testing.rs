@@ -15,8 +15,8 @@ use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 
-pub use crate::otlp::{KeyValue, SpanMessage, Value};
 use crate::otlp::{ExportRequest, ExportResponse};
+pub use crate::otlp::{KeyValue, SpanMessage, Value};
 
 /// What a collector was sent: of each span the process, and the span.
 pub type Received = Arc<Mutex<Vec<(String, SpanMessage)>>>;

@@ -31,7 +31,12 @@ fn what_two_processes_tell_of_a_step_is_one_trace() {
         tracer(&collector, "rank", &runtime),
         tracer(&collector, "server", &runtime),
     );
-    for who in [Who::Group, Who::Rank(1), Who::Part(1, "forward"), Who::Part(1, "exchange")] {
+    for who in [
+        Who::Group,
+        Who::Rank(1),
+        Who::Part(1, "forward"),
+        Who::Part(1, "exchange"),
+    ] {
         rank.tell("r", span(who, 5));
     }
     let copy = Who::Copy {
@@ -47,7 +52,10 @@ fn what_two_processes_tell_of_a_step_is_one_trace() {
     server.flush();
     let all = received.lock().unwrap().clone();
     assert_eq!(all.len(), 8);
-    let (process, root) = all.iter().find(|(_, span)| span.name == "step of group 3").unwrap();
+    let (process, root) = all
+        .iter()
+        .find(|(_, span)| span.name == "step of group 3")
+        .unwrap();
     assert_eq!((process.as_str(), &root.parent_span_id), ("rank", &vec![]));
     let trace: Vec<&SpanMessage> = all
         .iter()
@@ -55,20 +63,31 @@ fn what_two_processes_tell_of_a_step_is_one_trace() {
         .filter(|span| span.trace_id == root.trace_id)
         .collect();
     let below = |parent: &SpanMessage| {
-        let own = trace.iter().filter(|span| span.parent_span_id == parent.span_id);
+        let own = trace
+            .iter()
+            .filter(|span| span.parent_span_id == parent.span_id);
         let mut own: Vec<&SpanMessage> = own.copied().collect();
         own.sort_by(|a, b| a.name.cmp(&b.name));
         own
     };
     let names = |spans: Vec<&SpanMessage>| {
-        spans.iter().map(|span| span.name.clone()).collect::<Vec<_>>()
+        spans
+            .iter()
+            .map(|span| span.name.clone())
+            .collect::<Vec<_>>()
     };
     assert_eq!(trace.len(), 6, "neither another clock nor another run");
     assert_eq!(names(below(root)), ["rank 1", "shard 2"]);
     assert_eq!(names(below(below(root)[0])), ["exchange", "forward"]);
-    assert_eq!(names(below(below(root)[1])), ["copy of shard 2 on server 0"]);
+    assert_eq!(
+        names(below(below(root)[1])),
+        ["copy of shard 2 on server 0"]
+    );
     assert_eq!(root.attributes[3], KeyValue::number("tradewind.blocks", 7));
-    assert_eq!(root.end_time_unix_nano - root.start_time_unix_nano, 250_000_000);
+    assert_eq!(
+        root.end_time_unix_nano - root.start_time_unix_nano,
+        250_000_000
+    );
 }
 
 #[test]
@@ -100,16 +119,28 @@ fn nobody_waits_for_a_collector_and_what_is_lost_is_counted() {
 fn messages_are_those_of_opentelemetry() {
     let golden = include_bytes!("../golden/export.bin");
     let request = ExportRequest::decode(&golden[..]).unwrap();
-    assert_eq!(request.encode_to_vec(), golden, "no field is unknown or left out");
+    assert_eq!(
+        request.encode_to_vec(),
+        golden,
+        "no field is unknown or left out"
+    );
     let of = &request.resource_spans[0];
     let attributes = &of.resource.as_ref().unwrap().attributes;
     assert_eq!(attributes[0], KeyValue::text("service.name", "tradewind"));
     let span = &of.scope_spans[0].spans[0];
     assert_eq!(
-        (span.name.as_str(), span.kind, span.start_time_unix_nano, span.end_time_unix_nano),
+        (
+            span.name.as_str(),
+            span.kind,
+            span.start_time_unix_nano,
+            span.end_time_unix_nano
+        ),
         ("shard 2", 2, 11, 12)
     );
-    assert_eq!((&span.trace_id[..], &span.span_id[..]), (&[1; 16][..], &[2; 8][..]));
+    assert_eq!(
+        (&span.trace_id[..], &span.span_id[..]),
+        (&[1; 16][..], &[2; 8][..])
+    );
     assert_eq!(span.parent_span_id, [3; 8]);
     let count = span.attributes[0].value.as_ref().unwrap().value.clone();
     assert_eq!(count, Some(Value::Number(7)));

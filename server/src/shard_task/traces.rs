@@ -109,7 +109,11 @@ impl Traces {
             return;
         }
         let (of, blocks) = ((group, false), self.blocks);
-        let Some(step) = self.under_way.get_mut(&of).filter(|step| step.clock == reply.clock) else {
+        let Some(step) = self
+            .under_way
+            .get_mut(&of)
+            .filter(|step| step.clock == reply.clock)
+        else {
             return;
         };
         step.ended_us = now_us;
@@ -127,7 +131,10 @@ impl Traces {
             return;
         };
         let blocks = self.blocks;
-        let bytes = update.applied.as_ref().map_or(0, |of| 4 * of.gradient.len());
+        let bytes = update
+            .applied
+            .as_ref()
+            .map_or(0, |of| 4 * of.gradient.len());
         for (group, _, decided) in &update.decided {
             let of = (*group, true);
             let Some(step) = self.step(of, decided.clock, from_us) else {
@@ -147,7 +154,10 @@ impl Traces {
             return;
         };
         let (group, as_copy) = of;
-        let mut counts = vec![("tradewind.blocks", step.blocks), ("tradewind.bytes", step.bytes)];
+        let mut counts = vec![
+            ("tradewind.blocks", step.blocks),
+            ("tradewind.bytes", step.bytes),
+        ];
         if !as_copy {
             counts.push(("tradewind.waited_us", step.waited_us));
             counts.push(("tradewind.lag", step.lag));
