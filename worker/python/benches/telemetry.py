@@ -23,6 +23,7 @@ options = arguments(
 )
 servers = 2
 received = 0
+answers = 0
 
 
 def export(request: bytes, context: grpc.ServicerContext) -> bytes:
@@ -51,10 +52,15 @@ def free_port(count: int) -> int:
 
 
 def scrape(first: int, over: threading.Event) -> None:
+    global answers
     while not over.wait(SCRAPE):
         for port in range(first, first + servers):
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
-                page.read()
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+                    answers += page.read().count(b"tradewind_updates_total")
+            except OSError:
+                # It has not begun yet, or has ended.
+                pass
 
 
 def measured(telemetry: dict[str, object]) -> tuple[float, float, float]:
@@ -90,13 +96,13 @@ for pair in range(options.pairs):
 
     def on() -> tuple[float, float, float]:
         over = threading.Event()
-        asking = threading.Timer(5.0, scrape, (first, over))
+        asking = threading.Thread(target=scrape, args=(first, over))
         asking.start()
         try:
             return measured(everything)
         finally:
             over.set()
-            asking.cancel()
+            asking.join()
 
     # Whoever is first is so in every other pair.
     if pair % 2 == 0:
@@ -107,8 +113,8 @@ for pair in range(options.pairs):
         ratios[name].append(after / before)
     medians["off"].append(1e3 * off_took[0])
     medians["on"].append(1e3 * on_took[0])
-if received == 0:
-    raise SystemExit("no traces have come")
+if received == 0 or answers == 0:
+    raise SystemExit(f"{received} bytes of traces have come, and {answers} answers for Prometheus")
 for name, values in ratios.items():
     beside = {f"ms {which}": times for which, times in medians.items()} if name.startswith("core") else {}
     told(f"{name}, all telemetry over none", values, **beside)
