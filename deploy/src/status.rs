@@ -2,7 +2,6 @@
 
 mod follow;
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,13 +16,14 @@ use tradewind_folder::input;
 use tradewind_folder::runtime::one_thread;
 use tradewind_launch::run::Interruption;
 use tradewind_process::log::say;
-use tradewind_watch::{Standing, Watcher, table};
+use tradewind_watch::{Standing, Watcher, screen, table};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// The run's folder; the newest in runs/ if not given.
     run_folder: Option<PathBuf>,
-    /// Show it again every second, until Ctrl-C or the end of the run.
+    /// Show it as it changes: on a terminal as a full screen, until `q` or Ctrl-C; else again every second, until
+    /// Ctrl-C or the end of the run.
     #[arg(long)]
     watch: bool,
     /// As JSON, one object a line.
@@ -33,9 +33,6 @@ pub(crate) struct Arguments {
 
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// Puts the cursor into the upper left corner of an empty terminal.
-const CLEAR: &str = "\x1b[H\x1b[2J";
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let runtime = one_thread();
@@ -52,9 +49,12 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 async fn show(arguments: &Arguments) -> anyhow::Result<()> {
-    let mut watcher = Watcher::new(FoundRun::find(arguments.run_folder.as_deref())?);
+    let place = FoundRun::find(arguments.run_folder.as_deref())?;
+    if arguments.watch && !arguments.json && screen::is_possible() {
+        return screen::show(place).await;
+    }
+    let mut watcher = Watcher::new(place);
     let mut interruption = Interruption::new()?;
-    let clears = arguments.watch && !arguments.json && std::io::stdout().is_terminal();
     loop {
         let standing = tokio::select! {
             standing = watcher.look() => standing,
@@ -65,7 +65,7 @@ async fn show(arguments: &Arguments) -> anyhow::Result<()> {
         } else {
             table::all(&standing, wall())
         };
-        say(format_args!("{}{text}", if clears { CLEAR } else { "" }));
+        say(text);
         if !arguments.watch || standing.over() {
             return check_kept(&standing);
         }

@@ -8,12 +8,15 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Parser;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::spawn_blocking;
 use tradewind_common::{RunId, ServerId};
 use tradewind_process::{log, supervise, whole};
 use tradewind_programs::server::{CoordinatorAt, ServerArguments};
 use tradewind_proto::auth::Token;
 use tradewind_server::{Config, serve, telemetry};
+use tradewind_traces::Tracer;
 
 /// Memory of finished transfers is used again: fresh pages cost more than the copies into them.
 #[global_allocator]
@@ -70,6 +73,12 @@ async fn run(arguments: ServerArguments) -> anyhow::Result<()> {
     if let Some(metrics) = arguments.metrics {
         serve_metrics(metrics).with_context(|| format!("cannot serve metrics on {metrics}"))?;
     }
+    let token = Token::from_env()?;
+    if let Some(collector) = &arguments.otlp {
+        let process = format!("server {}", arguments.server);
+        let runtime = Handle::current();
+        telemetry::traced(Tracer::start(collector, process, token.secret(), &runtime)?);
+    }
     if arguments.coordinator == (CoordinatorAt::Here { servers: 0 }) {
         anyhow::bail!("--coordinate 0: a fleet has at least 1 server");
     }
@@ -85,7 +94,7 @@ async fn run(arguments: ServerArguments) -> anyhow::Result<()> {
             .unwrap_or_else(|| host_of(&address).to_owned()),
         address: arguments.reached_at.unwrap_or(address),
         coordinator: arguments.coordinator,
-        token: Token::from_env()?,
+        token,
         folder: arguments.folder,
         resume: arguments.resume.map(RunId::new).transpose()?,
         lease_ms: arguments.lease_ms,
@@ -94,13 +103,15 @@ async fn run(arguments: ServerArguments) -> anyhow::Result<()> {
     };
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    serve(listener, config, async move {
+    let served = serve(listener, config, async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
     })
-    .await
+    .await;
+    spawn_blocking(telemetry::flush_traces).await?;
+    served
 }
 
 fn serve_metrics(at: SocketAddr) -> anyhow::Result<()> {

@@ -5,6 +5,7 @@ mod recorder;
 mod replication;
 #[cfg(test)]
 mod tests;
+mod traces;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -26,6 +27,7 @@ pub use message::{Answers, Message, Moved, Ordered, ShardStatus};
 pub use recorder::Recorder;
 use replication::Copies;
 pub use replication::Copy;
+use traces::Traces;
 use tradewind_core::ReplyTo;
 use tradewind_core::log::{Confirm, Record};
 use tradewind_core::mark::Lacking;
@@ -60,6 +62,11 @@ impl ShardHandle {
             surroundings.token.clone(),
             mailbox.downgrade(),
         );
+        let now_us = surroundings.origin.now_us();
+        let traces = telemetry::tracer().map(|tracer| {
+            let blocks = shard.blocks().count();
+            Traces::new(tracer.clone(), &name, surroundings.server, now_us, blocks)
+        });
         let task = ShardTask {
             shard,
             name,
@@ -72,6 +79,7 @@ impl ShardHandle {
             restored: false,
             surroundings,
             moved: Moved::default(),
+            traces,
         };
         let (run, shard) = &task.name;
         // It ends when the shard is closed, or nobody can speak to it any more.
@@ -133,6 +141,8 @@ struct ShardTask {
     /// Values were restored, and are not primary's yet.
     restored: bool,
     moved: Moved,
+    /// What is told of steps, where somebody asks for it.
+    traces: Option<Traces>,
 }
 
 impl ShardTask {
@@ -196,6 +206,9 @@ impl ShardTask {
                 if matches!(push.action, Action::Contribute(_)) {
                     self.moved.pushed += bytes as u64;
                 }
+                if let Some(traces) = &mut self.traces {
+                    traces.pushed(&push, bytes, to, now_us);
+                }
                 self.shard.handle_push(push, to, now_us);
             }
             Message::Malformed(refusal, to) => self.shard.handle_malformed(refusal, to),
@@ -203,7 +216,13 @@ impl ShardTask {
                 let _ = reply.send(self.order(*ordered, now_us));
             }
             Message::Record(record, reply) => {
-                let _ = reply.send(self.shard.handle_record(*record));
+                let entry = self.traces.is_some().then(|| record.entry.clone());
+                let taken = self.shard.handle_record(*record);
+                if let (Some(traces), Some(entry), Ok(_)) = (&mut self.traces, entry, &taken) {
+                    let until_us = self.surroundings.origin.now_us();
+                    traces.recorded(&entry, (now_us, until_us));
+                }
+                let _ = reply.send(taken);
             }
             Message::Linked(copy, since, records) => {
                 if self.copies.linked(copy, since, records) {
@@ -264,6 +283,10 @@ impl ShardTask {
                     if let Some(answers) = self.streams.get(&to) {
                         if let (Some(recorder), Ok(reply)) = (&mut self.recorder, &result) {
                             recorder.note(reply.block, mark(reply));
+                        }
+                        if let (Some(traces), Ok(reply)) = (&mut self.traces, &result) {
+                            let now_us = self.surroundings.origin.now_us();
+                            traces.answered(to, reply, now_us);
                         }
                         if let Ok(reply) = &result
                             && matches!(reply.answer, Answer::Decided(..))

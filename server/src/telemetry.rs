@@ -6,19 +6,21 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use tradewind_common::{RunId, ShardId};
 
 use tradewind_core::shard::Counters;
+use tradewind_traces::Tracer;
 
 pub(crate) use folder::watch_room;
 pub(crate) use members::Members;
 pub use table::{ALL, Kind, Metric, markdown};
 use table::{
     BARE, CONNECTIONS, CONTRIBUTIONS, EVENTS, LIMITS, LOG_LOST, LOST, MOMENTUM, PULLED, PUSHED,
-    REFUSALS, RUNS, STREAMS, UPDATES,
+    REFUSALS, RUNS, STREAMS, TRACES_LOST, UPDATES,
 };
 
 /// Whether anybody is told of metrics: what costs time to find out is not looked at for nobody.
@@ -31,6 +33,26 @@ pub fn served() {
 
 fn are_served() -> bool {
     ARE_SERVED.load(Ordering::Relaxed)
+}
+
+/// Where it is told what was done of steps; unset where nobody asks.
+static TRACER: OnceLock<Tracer> = OnceLock::new();
+
+/// From now on it is told what shards do of steps.
+pub fn traced(tracer: Tracer) {
+    TRACER.get_or_init(|| tracer);
+}
+
+/// Where that is told.
+pub(crate) fn tracer() -> Option<&'static Tracer> {
+    TRACER.get()
+}
+
+/// Waits until what was told of steps has been sent, or is lost; not to be called by a task.
+pub fn flush_traces() {
+    if let Some(tracer) = tracer() {
+        tracer.flush();
+    }
 }
 
 /// Describes all metrics to the recorder that is installed.
@@ -78,6 +100,9 @@ pub fn shard(run: &RunId, shard: ShardId, counters: &Counters, momentum: Option<
     counter!(UPDATES.name, &labels).absolute(counters.updates);
     counter!(BARE.name, &labels).absolute(counters.bare);
     counter!(REFUSALS.name, &labels).absolute(counters.refused);
+    if tracer().is_some() {
+        counter!(TRACES_LOST.name).absolute(tradewind_traces::lost());
+    }
     if let Some(momentum) = momentum {
         gauge!(MOMENTUM.name, &labels).set(momentum);
     }

@@ -12,6 +12,7 @@ use tradewind_client::network::Reach;
 use tradewind_client::rank_process::RankProcess;
 use tradewind_client::rank_settings::RankSettings;
 use tradewind_client::recorder::Recorder;
+use tradewind_client::traces;
 use tradewind_client::verdict::GivenUp;
 use tradewind_common::layout::Bucket;
 use tradewind_common::spec::RunSpec;
@@ -120,6 +121,8 @@ impl Member {
             overlap: config.train.overlap,
             runtime: runtime.clone(),
         };
+        let collector = config.telemetry.otlp.as_deref();
+        traces::start(&settings, collector).map_err(|error| given_up(error.into()))?;
         Ok(Self {
             device,
             buckets,

@@ -15,6 +15,7 @@ use tradewind_client::leaving::leave_when_told;
 use tradewind_client::membership::End;
 use tradewind_client::recorder::Recorder;
 use tradewind_client::stopwatch::wall;
+use tradewind_client::traces;
 use tradewind_client::verdict::GivenUp;
 use tradewind_common::exit::Exit;
 use tradewind_common::{GroupId, Rank};
@@ -130,7 +131,9 @@ fn run(verb: WorkerVerb, registry: &Registry) -> anyhow::Result<End> {
             let task = registry.build(&entry.config).map_err(without_task)?;
             let mut member = Member::with_task(entry, task, recorder, runtime.handle())?;
             leave_when_told(member.process.leaving.clone(), runtime.handle())?;
-            let end = live(&mut member)?;
+            let end = live(&mut member);
+            traces::flush();
+            let end = end?;
             tracing::info!(
                 "{}",
                 match end {

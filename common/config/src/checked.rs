@@ -125,6 +125,8 @@ pub struct Telemetry {
     pub prometheus: Option<SocketAddr>,
     /// Write event files for TensorBoard.
     pub tensorboard: bool,
+    /// Where traces of steps are sent.
+    pub otlp: Option<String>,
 }
 
 impl Config {
@@ -345,6 +347,15 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             }
         },
     };
+    let otlp = match values.text("telemetry.otlp") {
+        "" => None,
+        address => {
+            if let Err(problem) = check_collector(address) {
+                wrong("telemetry.otlp", problem.into());
+            }
+            Some(address.to_owned())
+        }
+    };
     let Ok(name) = name else { return Err(problems) };
     if !problems.is_empty() {
         return Err(problems);
@@ -391,9 +402,28 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         telemetry: Telemetry {
             prometheus,
             tensorboard: values.flag("telemetry.tensorboard"),
+            otlp,
         },
         slurm,
     })
+}
+
+/// What is wrong with the address of a collector.
+fn check_collector(address: &str) -> Result<(), &'static str> {
+    const NONE: &str = "is no http://host:port, such as \"http://127.0.0.1:4317\"";
+    if address.starts_with("https://") {
+        return Err(
+            "asks for TLS, which traces are not sent with: take http:// and a collector on this machine, which passes them on",
+        );
+    }
+    let place = address.strip_prefix("http://").ok_or(NONE)?;
+    let place = place.strip_suffix('/').unwrap_or(place);
+    let (host, port) = place.rsplit_once(':').ok_or(NONE)?;
+    let is_host = !host.is_empty() && !host.contains(['/', '@', '?', '#', ' ']);
+    match port.parse::<u16>() {
+        Ok(1..) if is_host => Ok(()),
+        _ => Err(NONE),
+    }
 }
 
 /// Whether a key is about the optimizer of the steps between exchanges.

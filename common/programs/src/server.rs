@@ -60,6 +60,9 @@ pub struct ServerArguments {
     /// Serve Prometheus metrics under this address.
     #[arg(long)]
     pub metrics: Option<SocketAddr>,
+    /// Send traces of steps to this collector of OpenTelemetry, over gRPC.
+    #[arg(long, value_name = "URL")]
+    pub otlp: Option<String>,
     /// Host the coordinator of a fleet of this many servers when the one that does is gone and nobody
     /// else does.
     #[arg(long, value_name = "SERVERS", requires = "folder")]
@@ -91,6 +94,7 @@ impl ServerArguments {
             lease_ms,
             address_file,
             metrics,
+            otlp,
             stand_in,
             linger_ms,
             incarnation,
@@ -113,6 +117,7 @@ impl ServerArguments {
             reached_at,
             stand_in,
             metrics,
+            otlp,
         ]
     }
 
@@ -213,6 +218,7 @@ mod tests {
             lease_ms: 5_000,
             address_file: Some("logs/server-3.address".into()),
             metrics: Some("127.0.0.1:9003".parse().unwrap()),
+            otlp: Some("http://127.0.0.1:4317".into()),
             stand_in: Some(4),
             linger_ms: 20_000,
             incarnation: 7,
@@ -234,6 +240,7 @@ mod tests {
             lease_ms: LEASE_MS,
             address_file: None,
             metrics: None,
+            otlp: None,
             stand_in: None,
             linger_ms: 0,
             incarnation: 1,

@@ -183,6 +183,7 @@ impl<'a> Local<'a> {
             lease_ms: config.liveness.lease_ms,
             address_file: Some(self.address_file(server)),
             metrics,
+            otlp: config.telemetry.otlp.clone(),
             // The supervisor finds another host for the coordinator.
             stand_in: None,
             // Groups are gone, or of no use any more, when servers are told to end.

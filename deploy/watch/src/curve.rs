@@ -6,6 +6,9 @@ use tradewind_common::record::StepRecord;
 /// Points of a curve, at least: below that it says nothing.
 pub(crate) const POINTS_MIN: usize = 32;
 
+/// What a group does in forward and backward.
+pub(crate) const COMPUTING: &str = "computing";
+
 /// Seconds of a group, by what it did; the words are those of an experiment's report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Times {
@@ -35,6 +38,26 @@ impl Times {
 
     pub(crate) fn sum(&self) -> f64 {
         self.reading + self.computing + self.reducing + self.exchanging + self.waiting
+    }
+
+    /// Each with its words, in the order of the page.
+    pub(crate) fn parts(&self) -> [(&'static str, f64); 5] {
+        [
+            (COMPUTING, self.computing),
+            ("waiting for data", self.reading),
+            ("reducing", self.reducing),
+            ("exchanging", self.exchanging),
+            ("held back", self.waiting),
+        ]
+    }
+
+    /// What took most of them, and how many.
+    pub(crate) fn most(&self) -> (&'static str, f64) {
+        let [first, rest @ ..] = self.parts();
+        let more = |most: (&'static str, f64), next: (&'static str, f64)| {
+            if next.1 > most.1 { next } else { most }
+        };
+        rest.into_iter().fold(first, more)
     }
 
     /// Both, each of the first counted once and of the second `times` times.

@@ -14,6 +14,7 @@ mod look;
 mod memory;
 mod observe;
 mod reader;
+pub mod screen;
 mod serve;
 mod standing;
 mod stream;
@@ -24,6 +25,7 @@ mod tests;
 mod timeline;
 mod traffic;
 mod watcher;
+mod words;
 
 pub use explain::explain;
 pub use serve::{Arguments, run};

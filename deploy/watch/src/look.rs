@@ -10,11 +10,12 @@ use tradewind_common::staleness::StalenessBound;
 use tradewind_config::Config;
 use tradewind_launch::ProcessRow;
 
-use crate::curve::Times;
+use crate::curve::{COMPUTING, Times};
 use crate::history::{GroupHistory, Ledger};
 use crate::reader::Records;
 use crate::standing::{self, FleetRun, Snapshot, Standing};
 use crate::traffic::{BytesPerSecond, Traffic};
+use crate::words::percent;
 
 /// Whoever has made no exchange for so many of its steps is silent.
 const SILENT_STEPS: f64 = 5.0;
@@ -40,6 +41,58 @@ pub(crate) enum RunState {
     Abandoned,
     /// Servers of many runs.
     Fleet,
+}
+
+impl RunState {
+    /// The word.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Training => "training",
+            Self::Silent => "silent",
+            Self::Ending => "ending",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Interrupted => "interrupted",
+            Self::Abandoned => "abandoned",
+            Self::Fleet => "fleet",
+        }
+    }
+
+    pub(crate) fn tone(self) -> Tone {
+        match self {
+            Self::Starting | Self::Training | Self::Ending | Self::Fleet => Tone::Busy,
+            Self::Completed => Tone::Good,
+            Self::Silent | Self::Interrupted => Tone::Warn,
+            Self::Failed | Self::Abandoned => Tone::Bad,
+        }
+    }
+}
+
+/// Whether something is as it should be: colours follow from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Tone {
+    #[default]
+    Plain,
+    Good,
+    Busy,
+    Warn,
+    Bad,
+}
+
+/// What a group does, in words, as far as it can be told.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Doing {
+    pub(crate) text: String,
+    pub(crate) tone: Tone,
+}
+
+impl Doing {
+    fn new(text: impl Into<String>, tone: Tone) -> Self {
+        let text = text.into();
+        Self { text, tone }
+    }
 }
 
 /// What of a run does not change while it goes on.
@@ -91,6 +144,7 @@ pub(crate) struct Look {
     #[serde(flatten)]
     pub(crate) facts: Facts,
     pub(crate) state: RunState,
+    pub(crate) tone: Tone,
     /// The same in a sentence, with what to do about it.
     pub(crate) sentence: String,
     /// Nothing will change any more, unless it is resumed.
@@ -155,6 +209,8 @@ pub(crate) struct GroupRow {
     pub(crate) step_seconds: Option<f64>,
     /// End of its last exchange.
     pub(crate) latest: Option<f64>,
+    /// What it does now.
+    pub(crate) does: Doing,
     /// Seconds of its last exchanges.
     pub(crate) times: Option<Times>,
     /// It should have made an exchange long ago.
@@ -244,6 +300,7 @@ impl Seen<'_> {
         Look {
             facts: self.facts.clone(),
             state,
+            tone: state.tone(),
             sentence,
             over,
             now: self.now,
@@ -391,6 +448,9 @@ impl Seen<'_> {
             let last = history.map(GroupHistory::last);
             let step_seconds = history.and_then(GroupHistory::step_seconds);
             let since = last.map(|last| self.now - last.wall);
+            let silent = since.filter(|since| !over && *since > patience(step_seconds));
+            let times = history.map(GroupHistory::recent_times);
+            let state = told.map(|told| told.state.as_str());
             GroupRow {
                 group,
                 state: told.map(|told| told.state.clone()),
@@ -405,8 +465,12 @@ impl Seen<'_> {
                 samples_per_second: history.and_then(GroupHistory::samples_per_second),
                 step_seconds,
                 latest: last.map(|last| last.wall),
-                times: history.map(GroupHistory::recent_times),
-                silent: !over && since.is_some_and(|since| since > patience(step_seconds)),
+                does: match over {
+                    true => Doing::new("ended", Tone::Plain),
+                    false => doing(state, silent, times.as_ref()),
+                },
+                times,
+                silent: silent.is_some(),
                 gpu: history.and_then(GroupHistory::gpu),
                 incarnation: told.map(|told| told.incarnation),
             }
@@ -585,6 +649,26 @@ fn patience(step_seconds: Option<f64>) -> f64 {
     })
 }
 
+/// What a group does that the coordinator calls `state`, has been silent for so many seconds, and spent the time of
+/// its last exchanges so.
+fn doing(state: Option<&str>, silent: Option<f64>, times: Option<&Times>) -> Doing {
+    match (state, silent, times) {
+        (Some(state), ..) if state != "live" => Doing::new(state, Tone::Warn),
+        (_, Some(silent), _) => Doing::new(format!("silent for {}", seconds(silent)), Tone::Bad),
+        (Some(_), None, None) => Doing::new("first step", Tone::Plain),
+        (None, None, None) => Doing::new("not here yet", Tone::Plain),
+        (_, None, Some(times)) => {
+            let (what, most) = times.most();
+            let tone = match what == COMPUTING {
+                true => Tone::Good,
+                false => Tone::Plain,
+            };
+            let part = most / times.sum().max(f64::MIN_POSITIVE);
+            Doing::new(format!("{what} {}", percent(part)), tone)
+        }
+    }
+}
+
 /// The ledger as it is shown, in the order of the page.
 pub(crate) fn parts(ledger: &Ledger) -> Vec<TimePart> {
     let Ledger {
@@ -592,17 +676,14 @@ pub(crate) fn parts(ledger: &Ledger) -> Vec<TimePart> {
         for_nothing,
         away,
     } = *ledger;
-    let parts = [
-        ("computing", applied.computing),
-        ("waiting for data", applied.reading),
-        ("reducing", applied.reducing),
-        ("exchanging", applied.exchanging),
-        ("held back", applied.waiting),
-        ("for nothing", for_nothing),
-        ("no step", away),
-    ];
+    let others = [("for nothing", for_nothing), ("no step", away)];
     let part = |(what, rank_seconds)| TimePart { what, rank_seconds };
-    parts.into_iter().map(part).collect()
+    applied
+        .parts()
+        .into_iter()
+        .chain(others)
+        .map(part)
+        .collect()
 }
 
 /// Seconds as people read them.

@@ -69,6 +69,8 @@ metrics! {
     CONNECTIONS: Gauge = "tradewind_connections" ["standing"];
     /// Lines of the log that could not be written
     LOG_LOST: Counter = "tradewind_log_lines_lost_total" [];
+    /// Parts of steps of which this server could not tell `telemetry.otlp`: the collector was not there, or too slow
+    TRACES_LOST: Counter = "tradewind_trace_spans_lost_total" [];
     /// Free bytes of the file system that the fleet's folder is on, for users without privileges
     FOLDER_FREE: Gauge = "tradewind_folder_free_bytes" [];
     /// Size of that file system, in bytes

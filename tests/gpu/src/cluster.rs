@@ -138,6 +138,7 @@ impl Cluster {
             lease_ms: config.liveness.lease_ms,
             address_file: Some(file.clone()),
             metrics: None,
+            otlp: None,
             stand_in: None,
             linger_ms: 0,
             incarnation: 1,

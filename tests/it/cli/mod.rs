@@ -10,4 +10,5 @@ mod input;
 mod programs;
 mod script;
 mod stragglers;
+mod traces;
 mod unwritten;

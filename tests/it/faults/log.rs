@@ -40,6 +40,7 @@ impl Server {
             lease_ms: LEASE_MS,
             address_file: None,
             metrics: Some(([127, 0, 0, 1], metrics).into()),
+            otlp: None,
             stand_in: None,
             linger_ms: 0,
             incarnation: life,

@@ -109,6 +109,7 @@ impl Servers {
             lease_ms: self.lease_ms,
             address_file: None,
             metrics: None,
+            otlp: None,
             stand_in: Some(servers),
             linger_ms: 0,
             incarnation: process.life,

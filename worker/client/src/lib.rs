@@ -63,5 +63,6 @@ mod stream;
 pub mod streams;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod traces;
 pub mod verdict;
 mod whereabouts;

@@ -1,4 +1,5 @@
-//! Ranges of a step that a profiler shows: NVTX, which Nsight Systems reads.
+//! Ranges of a step that a profiler shows: NVTX, which Nsight Systems reads. Traces are made of the same
+//! ([`traces`](crate::traces)).
 //!
 //! ```text
 //! step 12     data │ forward │ backward │ reduce │ exchange 12 │ reduce
@@ -17,6 +18,8 @@ use std::marker::PhantomData;
 use std::sync::LazyLock;
 
 use tradewind_common::{Clock, environment};
+
+use crate::traces::{self, Began};
 
 /// The variable that turns ranges off, with the value `0`.
 pub const SWITCH: &str = environment::NVTX;
@@ -43,6 +46,21 @@ pub enum Range {
     Wait,
 }
 
+impl Range {
+    /// As traces have it.
+    fn begin(self) -> Option<Began> {
+        match self {
+            Self::Step(clock) => traces::step(clock),
+            Self::Data => traces::part("data", None),
+            Self::Forward => traces::part("forward", None),
+            Self::Backward => traces::part("backward", None),
+            Self::Reduce => traces::part("reduce", None),
+            Self::Exchange(clock) => traces::part("exchange", Some(clock)),
+            Self::Wait => traces::part("wait", None),
+        }
+    }
+}
+
 impl Display for Range {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         match self {
@@ -62,6 +80,7 @@ impl Display for Range {
 #[derive(Debug)]
 pub struct Open {
     shown: bool,
+    began: Option<Began>,
     /// NVTX keeps a stack for each thread.
     here: PhantomData<*const ()>,
 }
@@ -74,6 +93,7 @@ pub fn open(range: Range) -> Open {
     }
     Open {
         shown,
+        began: range.begin(),
         here: PhantomData,
     }
 }
@@ -86,6 +106,9 @@ pub fn within<T>(range: Range, work: impl FnOnce() -> T) -> T {
 
 impl Drop for Open {
     fn drop(&mut self) {
+        if let Some(began) = &self.began {
+            began.end();
+        }
         if self.shown {
             nvtx::range_pop!();
         }

@@ -680,9 +680,10 @@ impl Rank {
         }
     }
 
-    /// Waits for the last lines of the log.
+    /// Waits for the last lines of the log, and for traces to be sent.
     #[staticmethod]
     fn flush() {
+        tradewind_client::traces::flush();
         tradewind_process::flush();
     }
 }

@@ -28,6 +28,7 @@ use tradewind_client::ranks::{Alone, Broken};
 use tradewind_client::recorder::Recorder;
 use tradewind_client::step::{Ahead, Computed, Copied, Step};
 use tradewind_client::stopwatch::Stopwatch;
+use tradewind_client::traces;
 use tradewind_client::verdict::{GivenUp, Verdict};
 use tradewind_common::finite::all_finite;
 use tradewind_common::schedule::Seen;
@@ -188,7 +189,7 @@ impl Trainer {
             retry: Duration::from_millis(config.liveness.retry_ms),
             connections: config.exchange.connections,
         };
-        let process = RankProcess::new(RankSettings {
+        let settings = RankSettings {
             id: RankId {
                 run: config.name.clone(),
                 group,
@@ -203,7 +204,9 @@ impl Trainer {
             patience: fence::patience(Duration::from_millis(config.liveness.lease_ms), on_gpu),
             overlap: config.train.overlap,
             runtime: runtime.handle().clone(),
-        });
+        };
+        traces::start(&settings, config.telemetry.otlp.as_deref())?;
+        let process = RankProcess::new(settings);
         leave_when_told(process.leaving.clone(), runtime.handle())?;
         Ok(Self {
             config,
@@ -587,6 +590,9 @@ impl Trainer {
             // With overlap that was the exchange of the step before.
             entered.record(recorder, step.clock);
         }
+        // What the script does between steps is known when it has done it.
+        let before = step.data + step.compute + step.reduce;
+        traces::step_was(step.clock, before + entered.since.elapsed());
         entered.since = Stopwatch::start();
         let seen = entered.seen;
         Ok(Outcome {

@@ -140,10 +140,11 @@ every_samples = 500
 fn telemetry() -> Section {
     Section {
         name: "telemetry",
-        about: "Publishes what servers measure while they run, for [Prometheus](metrics.md), and what groups write down, for [TensorBoard](watching.md#tensorboard). `metrics.jsonl` in the folder of the run has the metrics of training in any case.",
+        about: "Publishes what servers measure while they run, for [Prometheus](metrics.md), what groups write down, for [TensorBoard](watching.md#tensorboard), and who did what of each step, for [OpenTelemetry](watching.md#traces-of-steps). `metrics.jsonl` in the folder of the run has the metrics of training in any case.",
         example: r#"[telemetry]
 prometheus = "127.0.0.1:9100"
 tensorboard = true
+otlp = "http://127.0.0.1:4317"
 "#,
         keys: vec![
             key(
@@ -157,6 +158,12 @@ tensorboard = true
                 Bool,
                 Some("false"),
                 "Whether event files for TensorBoard are written while the run goes on, into `tensorboard/` in its folder.",
+            ),
+            key(
+                "telemetry.otlp",
+                Text,
+                Some("\"\""),
+                "Address of a collector of OpenTelemetry, such as `\"http://127.0.0.1:4317\"`: ranks and servers send it traces of all steps, over OTLP with gRPC. Nothing is sent if empty.",
             ),
         ],
     }

@@ -331,6 +331,17 @@ fn problems_name_the_key_the_line_and_the_way_out() {
         none,
         &["no address:port"],
     );
+    for address in [
+        "nowhere",
+        "http://nowhere",
+        "http://a:0",
+        "http://:4317",
+        "http://u@a/b:1",
+    ] {
+        let set = format!("telemetry.otlp={address}");
+        check(&[&set], none, &["is no http://host:port"]);
+    }
+    check(&["telemetry.otlp=https://a:4317"], none, &["asks for TLS"]);
     check(
         &["train.batch=nan"],
         none,

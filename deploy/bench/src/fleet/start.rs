@@ -71,6 +71,7 @@ impl Fleet {
                     lease_ms: server::LEASE_MS,
                     address_file: Some(file.clone()),
                     metrics: None,
+                    otlp: None,
                     stand_in: None,
                     linger_ms: 0,
                     incarnation: 1,

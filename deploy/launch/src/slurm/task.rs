@@ -333,6 +333,7 @@ impl SlurmTask {
             lease_ms: config.liveness.lease_ms,
             address_file: Some(path.join(run_files::server_address(server))),
             metrics,
+            otlp: config.telemetry.otlp.clone(),
             stand_in: Some(config.cluster.servers),
             linger_ms: LINGER_MS,
             incarnation: next_life(path, server)?,

@@ -17,8 +17,6 @@ const MEANING = {
   "for nothing": "gradients that were skipped, left out, or computed again after a resume",
   "no step": "processes that started, died, or formed their group",
 };
-const TONE = { starting: "busy", training: "busy", silent: "warn", ending: "busy", completed: "good", failed: "bad",
-  interrupted: "warn", abandoned: "bad", fleet: "busy" };
 
 // ---- what is kept ----------------------------------------------------------------------------------------------------
 
@@ -426,18 +424,6 @@ function miniBar(times) {
     node: () => el("div", { class: "stack mini" }, ...parts.map((part, at) => el("i", { style: { width: `${(100 * part) / all}%`, background: `var(--p${at})` } }))) };
 }
 
-/** What a group does, as far as it can be told. */
-function doing(run, row) {
-  if (run.look.over) return { text: "ended" };
-  if (row.state && row.state !== "live") return { text: row.state, tone: "warn" };
-  if (row.silent) return { text: "silent for " + seconds(run.look.now - row.latest), tone: "bad" };
-  if (row.latest === null) return { text: row.state ? "first step" : "not here yet" };
-  const times = row.times, all = Object.values(times).reduce((a, b) => a + b, 0);
-  const names = { computing: "computing", reading: "waiting for data", reducing: "reducing", exchanging: "exchanging", waiting: "held back" };
-  const most = Object.keys(times).reduce((a, b) => (times[b] > times[a] ? b : a));
-  return { text: `${names[most]} ${percent(times[most] / all)}`, tone: most === "computing" ? "good" : "" };
-}
-
 function showGroups(run) {
   const { look } = run;
   const all = look.groups.map((row) => row.group);
@@ -453,7 +439,7 @@ function showGroups(run) {
       cells: [
         { key: [row.group, isOpen, isLined, document.documentElement.dataset.theme].join(), node: () => el("span", {},
           el("span", { class: "key", style: { background: isLined ? `var(--c${at % 8})` : "var(--line)" } }), (isOpen ? "▾ " : "▸ ") + row.group) },
-        { ...doing(run, row) },
+        { text: row.does.text, tone: row.does.tone },
         row.times ? miniBar(row.times) : "",
         `${row.ranks.length || row.size} of ${row.size}`,
         number(row.clock),
@@ -523,7 +509,7 @@ function showHead(run) {
   const { look } = run;
   text("name", look.name);
   text("state", look.state);
-  $("state").className = "pill " + (TONE[look.state] || "");
+  $("state").className = "pill " + (look.tone);
   text("sentence", look.sentence ? look.sentence[0].toUpperCase() + look.sentence.slice(1) + "." : "");
   text("facts", [look.how, look.folder, ...look.jobs].join(" · "));
   const part = look.budget ? Math.min(1, look.samples / look.budget) : 0;
@@ -576,7 +562,7 @@ function showRuns() {
       key: at, class: "opens" + (at === shown ? " on" : ""), open: () => choose(at),
       cells: [
         { key: [run.look.name, at, document.documentElement.dataset.theme].join(), node: () => el("span", {}, el("span", { class: "key", style: { background: `var(--c${at % 8})` } }), run.look.name) },
-        { text: run.look.state, tone: TONE[run.look.state] }, percent(run.look.samples / run.look.budget), number(run.look.loss),
+        { text: run.look.state, tone: run.look.tone }, percent(run.look.samples / run.look.budget), number(run.look.loss),
         measured(run.look.validation), measured(run.look.metric), number(run.look.samples_per_second, 3), percent(run.look.goodput),
         run.look.over ? DASH : seconds(run.look.seconds_left), run.look.how ],
     })));

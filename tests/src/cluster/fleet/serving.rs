@@ -44,6 +44,7 @@ impl Serving {
             lease_ms: config.lease_ms,
             address_file: Some(told.clone()),
             metrics: None,
+            otlp: None,
             stand_in: config.stand_in,
             linger_ms: config.linger_ms,
             incarnation: config.incarnation,
