@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tradewind_common::{RunId, ServerId};
 use tradewind_process::{log, supervise, whole};
 use tradewind_programs::server::{CoordinatorAt, ServerArguments};
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 use tradewind_server::{Config, serve, telemetry};
 
 /// Memory of finished transfers is used again: fresh pages cost more than the copies into them.
@@ -85,7 +85,7 @@ async fn run(arguments: ServerArguments) -> anyhow::Result<()> {
             .unwrap_or_else(|| host_of(&address).to_owned()),
         address: arguments.reached_at.unwrap_or(address),
         coordinator: arguments.coordinator,
-        token: Token::from_env()?,
+        credentials: Credentials::from_env()?,
         folder: arguments.folder,
         resume: arguments.resume.map(RunId::new).transpose()?,
         lease_ms: arguments.lease_ms,

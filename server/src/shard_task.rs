@@ -57,7 +57,7 @@ impl ShardHandle {
         let (mailbox, inbox) = mpsc::channel(MAILBOX_MAX);
         let copies = Copies::new(
             name.clone(),
-            surroundings.token.clone(),
+            surroundings.credentials.clone(),
             mailbox.downgrade(),
         );
         let task = ShardTask {

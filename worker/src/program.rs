@@ -24,7 +24,7 @@ use tradewind_programs::worker::{
     CheckArguments, CoordinatorArgument, EvaluateArguments, TasksArguments, TrainArguments,
     WorkerArguments, WorkerVerb,
 };
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 
 use crate::data::Split;
 use crate::device::{self, Devices};
@@ -78,7 +78,7 @@ fn begin(own: Vec<TaskEntry>) -> Exit {
 /// The device comes first: it is loaded before libtorch is asked for anything, and while there is no
 /// other thread.
 fn run(verb: WorkerVerb, registry: &Registry) -> anyhow::Result<End> {
-    let token = Token::from_env();
+    let credentials = Credentials::from_env();
     match verb {
         WorkerVerb::Tasks(TasksArguments { json, check }) => {
             tell(registry, json, check.as_deref())?;
@@ -89,7 +89,7 @@ fn run(verb: WorkerVerb, registry: &Registry) -> anyhow::Result<End> {
             local_ranks,
             measure,
         }) => {
-            token?;
+            credentials?;
             let config = read(&config, registry.tasks())?;
             check(&config, registry, local_ranks, measure)?;
             Ok(End::Applied)
@@ -106,7 +106,7 @@ fn run(verb: WorkerVerb, registry: &Registry) -> anyhow::Result<End> {
             metrics,
         }) => {
             tch::set_num_threads(threads);
-            let token = token?;
+            let credentials = credentials?;
             let mut config = read(&config, registry.tasks()).map_err(GivenUp)?;
             if let Some(host) = host {
                 config.cluster.host = host;
@@ -124,7 +124,7 @@ fn run(verb: WorkerVerb, registry: &Registry) -> anyhow::Result<End> {
                 life: (wall() * 1e9) as u64,
                 device,
                 coordinator: coordinator_at(coordinator),
-                token,
+                credentials,
             };
             let runtime = runtime()?;
             let task = registry.build(&entry.config).map_err(without_task)?;
@@ -153,7 +153,7 @@ fn run(verb: WorkerVerb, registry: &Registry) -> anyhow::Result<End> {
         }) => {
             anyhow::ensure!(group.is_none(), "this model is evaluated by one process");
             tch::set_num_threads(threads);
-            let token = token?;
+            let credentials = credentials?;
             let mut config = read(&config, registry.tasks())?;
             // What is read once needs no copy.
             config.cache = None;
@@ -169,7 +169,7 @@ fn run(verb: WorkerVerb, registry: &Registry) -> anyhow::Result<End> {
                 &*task,
                 device,
                 &at,
-                token,
+                credentials,
                 folders,
                 runtime()?.handle(),
             )?;

@@ -20,7 +20,7 @@ use tradewind_proto::v1::StatusReply;
 use tradewind_server::store::read_address;
 
 use crate::results::{End, finish};
-use crate::{Keeper, LOOK, LaunchContext, Programs};
+use crate::{Keeper, LOOK, LaunchContext, Programs, Secrets};
 use follow::follow;
 use found::{Found, count};
 use helper::Helper;
@@ -60,6 +60,7 @@ pub async fn launch<C: RunHooks>(
 ) -> anyhow::Result<Exit> {
     let clock = Clock::start();
     let programs = Programs::of(config)?;
+    let secrets = Secrets::new(config)?;
     let (folder, resumed_from) = if resume {
         let snapshot = resume::newest(out, &config.name)?;
         (RunFolder::reopen(out)?, Some(snapshot))
@@ -67,13 +68,13 @@ pub async fn launch<C: RunHooks>(
         (RunFolder::create(out)?, None)
     };
     folder.write_secret(run_files::CONFIG, config.resolved())?;
-    let token = secret()?;
-    folder.write_secret(run_files::TOKEN, &token)?;
+    secrets.write(&folder)?;
     let mut interruption = Interruption::new()?;
     let helper = Helper {
         programs: &programs,
         folder: &folder,
-        token: &token,
+        secrets: &secrets,
+        run: &config.name,
     };
     // Until it has passed, nothing was started and there is no run to keep.
     let check = match config.is_script() {
@@ -125,7 +126,7 @@ pub async fn launch<C: RunHooks>(
         config,
         programs: &programs,
         folder: &folder,
-        token: &token,
+        secrets: &secrets,
         lives_before,
         resume,
         gpus: found.is_some_and(|found| found.on_gpus()),

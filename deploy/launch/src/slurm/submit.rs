@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use tradewind_common::run_files;
-use tradewind_config::Config;
+use tradewind_config::{Config, Security};
 use tradewind_process::log;
 
 use super::asked::{Asked, check};
@@ -14,8 +14,9 @@ use super::job::{self, Component, What};
 use super::jobs::Job;
 use super::render::{Purpose, Script};
 use super::standing::unfinished;
-use super::{client, fleet};
+use super::{client, enrol, fleet};
 use crate::run::{accepted, changed, newest_snapshot, secret};
+use crate::secrets::security;
 use tradewind_folder::found::{FLEET, IS_FLEET};
 use tradewind_folder::run::{RunFolder, forget_end};
 use tradewind_process::log::say;
@@ -116,7 +117,7 @@ pub fn submit(arguments: &Submit) -> anyhow::Result<Option<PathBuf>> {
             folder.write(FLEET, &fleet.path.display().to_string())?;
             fleet.token()?
         }
-        None => secret()?,
+        None => new_token(&config)?,
     };
     let out = folder.path().to_owned();
     let script = Script {
@@ -226,7 +227,7 @@ pub fn serve(arguments: &Serve) -> anyhow::Result<()> {
             let token = fleet::find(&out)?.token()?;
             (RunFolder::reopen(&out)?, token)
         }
-        false => (RunFolder::create(&out)?, secret()?),
+        false => (RunFolder::create(&out)?, new_token(&config)?),
     };
     std::fs::create_dir_all(folder.file("slurm"))?;
     folder.write(IS_FLEET, "")?;
@@ -251,6 +252,10 @@ fn hand_in_lead(folder: RunFolder, script: &Script<'_>, token: &str) -> anyhow::
     std::fs::create_dir_all(folder.file("slurm"))?;
     folder.write_secret(run_files::CONFIG, script.config.resolved())?;
     folder.write_secret(run_files::TOKEN, token)?;
+    if of(script).servers {
+        let security = security(script.config, false)?;
+        enrol::prepare(&folder, security == Security::Tls)?;
+    }
     folder.write("slurm/job.sh", &script.text())?;
     match hand_in(folder.path(), &folder.file("slurm/job.sh"), &[], of(script)) {
         Ok(job) => {
@@ -275,6 +280,14 @@ fn hand_in_lead(folder: RunFolder, script: &Script<'_>, token: &str) -> anyhow::
             };
             bail!("{error:#}\nnothing was handed in{more}")
         }
+    }
+}
+
+/// What the processes of a run or a fleet show each other, beside certificates.
+fn new_token(config: &Config) -> anyhow::Result<String> {
+    match security(config, false)? {
+        Security::None => Ok(String::new()),
+        Security::Tls | Security::Token => secret(),
     }
 }
 
