@@ -149,4 +149,3 @@ impl Interceptor for ShowToken {
         Ok(request)
     }
 }
-

@@ -72,7 +72,10 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         Ok(Self {
             of: of.to_owned(),
-            issuer: CertifiedIssuer::self_signed(params, KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?)?,
+            issuer: CertifiedIssuer::self_signed(
+                params,
+                KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?,
+            )?,
         })
     }
 
@@ -105,7 +108,7 @@ impl Authority {
         valid_s: Range<i64>,
     ) -> Result<String, Error> {
         let params = of_identity(identity, &self.of, valid_s)?;
-        let certificate = params.signed_by(&Public(public), &self.issuer)?;
+        let certificate = params.signed_by(&Public(public), &*self.issuer)?;
         Ok(certificate.pem() + &self.certificate())
     }
 }

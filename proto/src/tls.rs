@@ -210,7 +210,9 @@ fn client(
 
 /// Why a peer is no server of one's own run or fleet; other errors as they are.
 pub(crate) fn in_words(error: io::Error) -> io::Error {
-    let tls = error.get_ref().and_then(|inner| inner.downcast_ref());
+    let tls = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<Error>());
     let why = match tls {
         Some(Error::InvalidCertificate(why)) => match unfit(why) {
             Unfit::OtherAuthority => {
@@ -321,7 +323,10 @@ mod tests {
         let hour = 3600;
         let cases = [
             (other.pass(&rank), Unfit::OtherAuthority),
-            (Authority::new("x").unwrap().pass(&rank), Unfit::OtherAuthority),
+            (
+                Authority::new("x").unwrap().pass(&rank),
+                Unfit::OtherAuthority,
+            ),
             (self_signed(&rank), Unfit::SelfSigned),
             (own.pass_for(&rank, -2 * hour..-hour), Unfit::Expired),
             (own.pass_for(&rank, hour..VALID_S.end), Unfit::Expired),
@@ -349,7 +354,10 @@ mod tests {
         );
         for bad in ["", &lone, &key_of_other, &authority.certificate()] {
             let error = Tls::from_pem(bad).unwrap_err().to_string();
-            assert!(error.starts_with("TRADEWIND_CERTIFICATE holds no "), "{error}");
+            assert!(
+                error.starts_with("TRADEWIND_CERTIFICATE holds no "),
+                "{error}"
+            );
         }
         assert!(Tls::from_pem(&pass).is_ok());
     }

@@ -153,7 +153,9 @@ impl Notices {
         if let Some(times) = self.times(reason) {
             tracing::warn!(reason, times, "a caller was refused: {text}");
             let text = format!("a caller was refused: {text}");
-            self.tell("caller_refused", &text, times, |line| line.reason = Some(reason));
+            self.tell("caller_refused", &text, times, |line| {
+                line.reason = Some(reason)
+            });
         }
     }
 

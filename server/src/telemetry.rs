@@ -15,7 +15,7 @@ use tradewind_core::shard::Counters;
 
 pub(crate) use folder::watch_room;
 pub(crate) use members::Members;
-pub use table::{CALLERS_REFUSED,ALL, Kind, Metric, markdown};
+pub use table::{ALL, CALLERS_REFUSED, Kind, Metric, markdown};
 use table::{
     BARE, CONNECTIONS, CONTRIBUTIONS, EVENTS, LIMITS, LOG_LOST, LOST, MOMENTUM, PULLED, PUSHED,
     REFUSALS, RUNS, STREAMS, UPDATES,

@@ -61,9 +61,9 @@ impl Admit {
         let standing = request.extensions().get::<Standing>();
         let caller = match standing {
             Some(standing) if self.tls => {
-                let identity = standing.identity().map_err(|unfit| {
-                    refuse(&self.notices, unfit.reason(), unfit.to_string())
-                })?;
+                let identity = standing
+                    .identity()
+                    .map_err(|unfit| refuse(&self.notices, unfit.reason(), unfit.to_string()))?;
                 Peer(Some((identity, self.notices.clone())))
             }
             _ => Peer(None),
@@ -100,7 +100,8 @@ impl Peer {
             return Ok(());
         }
         let call = path.rsplit('/').next().unwrap_or_default();
-        let text = format!("the caller's certificate is that of {identity}, who may not call {call}");
+        let text =
+            format!("the caller's certificate is that of {identity}, who may not call {call}");
         Err(refuse(notices, Reason::WrongRole, text))
     }
 
@@ -152,14 +153,20 @@ fn is_for(path: &str, identity: &Identity) -> bool {
     let is_person = matches!(identity, Identity::Person);
     match path.strip_prefix("/tradewind.v1.") {
         Some(
-            "Coordinator/Join" | "Coordinator/AwaitReady" | "Coordinator/KeepLease"
-            | "Coordinator/LeaseChunk" | "Coordinator/Leave",
+            "Coordinator/Join"
+            | "Coordinator/AwaitReady"
+            | "Coordinator/KeepLease"
+            | "Coordinator/LeaseChunk"
+            | "Coordinator/Leave",
         ) => is_rank,
         // A person only reads: see `speaks_for`.
         Some("Shard/Exchange") => is_rank || is_person,
         Some(
-            "Coordinator/Attach" | "Coordinator/Drain" | "Coordinator/Remove"
-            | "Coordinator/Resume" | "Coordinator/Snapshot",
+            "Coordinator/Attach"
+            | "Coordinator/Drain"
+            | "Coordinator/Remove"
+            | "Coordinator/Resume"
+            | "Coordinator/Snapshot",
         ) => is_person,
         Some("Coordinator/Serve" | "Shard/Replicate" | "Host/Coordinate") => {
             matches!(identity, Identity::Server)

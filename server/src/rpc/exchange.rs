@@ -34,12 +34,7 @@ use tradewind_core::refusal::Refusal;
 use tradewind_core::shard::{Answer, Reply};
 
 /// Serves one stream: reads `body`, and answers with the body that is returned.
-pub(super) fn exchange(
-    registry: Arc<Registry>,
-    peer: Peer,
-    stream: ReplyTo,
-    body: Body,
-) -> Body {
+pub(super) fn exchange(registry: Arc<Registry>, peer: Peer, stream: ReplyTo, body: Body) -> Body {
     let (answers, replies) = mpsc::unbounded_channel();
     let (ended, end) = oneshot::channel();
     let room = Arc::new(Semaphore::new(ROOM));

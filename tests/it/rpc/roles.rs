@@ -16,8 +16,8 @@ use tradewind_proto::connector::Connector;
 use tradewind_proto::v1::coordinator_client::CoordinatorClient;
 use tradewind_proto::v1::server_report::Report;
 use tradewind_proto::v1::{
-    CoordinateRequest, DrainRequest, Pull, PushFrame, Record, Register, RemoveRequest, ResumeRequest, ServerReport,
-    StatusRequest, push_frame,
+    CoordinateRequest, DrainRequest, Pull, PushFrame, Record, Register, RemoveRequest,
+    ResumeRequest, ServerReport, StatusRequest, push_frame,
 };
 use tradewind_tests::cluster::client::{Client, answer, collect};
 use tradewind_tests::cluster::fleet::{Fleet, INCARNATION, Setup};
@@ -64,7 +64,9 @@ impl Guarded {
             let joined = stage::join(&member, (READY, 0, 0), 1, &[1, 1]).await;
             assert_eq!(joined.unwrap().incarnation, 1);
             let other = guarded.client(&rank(READY, 1));
-            stage::join(&other, (READY, 1, 0), 1, &[1, 1]).await.unwrap();
+            stage::join(&other, (READY, 1, 0), 1, &[1, 1])
+                .await
+                .unwrap();
             create_all(&member, READY, 0, 1).await;
             let ready = stage::await_ready(&member, (READY, 0, 1), true).await;
             assert_eq!(ready.unwrap().start_clock, 0);
@@ -235,7 +237,14 @@ fn a_call_is_for_roles_and_a_rank_speaks_for_itself() {
 
         // A rank speaks for its own group, and others for none.
         let group = wrong("wrong-group", "who does not speak for group 0");
-        let of_ranks = || [await_ready(who()), heartbeat(who()), lease(who(), &[], &[]), leave(who())];
+        let of_ranks = || {
+            [
+                await_ready(who()),
+                heartbeat(who()),
+                lease(who(), &[], &[]),
+                leave(who()),
+            ]
+        };
         for call in of_ranks() {
             let name = format!("{call:?}");
             assert_refused(&name, call.send(&neighbour).await, group);
@@ -247,7 +256,11 @@ fn a_call_is_for_roles_and_a_rank_speaks_for_itself() {
         let joined = stage::join_once(&neighbour, (READY, 0, 0), &[1, 1]).await;
         assert_refused("join", joined, group);
         let pushed = || push((READY, 0, 1), (0, 0), 0, &[1.0; 4]);
-        assert_refused("a push for another group", neighbour.push(0, pushed()).await, group);
+        assert_refused(
+            "a push for another group",
+            neighbour.push(0, pushed()).await,
+            group,
+        );
         assert_refused("a person's push", person.push(0, pushed()).await, group);
         assert_refused("a server's push", server.push(0, pushed()).await, role);
 
@@ -263,7 +276,13 @@ fn a_call_is_for_roles_and_a_rank_speaks_for_itself() {
         let runs = |client: &Client| {
             let mut coordinator = client.coordinator.clone();
             let fleet = fleet.clone();
-            async move { answer(coordinator.status(fleet)).await.unwrap().into_inner().runs }
+            async move {
+                answer(coordinator.status(fleet))
+                    .await
+                    .unwrap()
+                    .into_inner()
+                    .runs
+            }
         };
         assert_eq!(runs(&foreign).await, Vec::<String>::new());
         assert_eq!(runs(&member).await, [READY]);
@@ -274,7 +293,9 @@ fn a_call_is_for_roles_and_a_rank_speaks_for_itself() {
             ask(client).await.unwrap();
         }
         member.push(0, pushed()).await.unwrap();
-        guarded.told(&["wrong-role", "wrong-group", "wrong-run"]).await;
+        guarded
+            .told(&["wrong-role", "wrong-group", "wrong-run"])
+            .await;
     });
 }
 
@@ -315,7 +336,10 @@ fn a_client_gives_nothing_to_who_is_no_server_of_its_run() {
             let connected = endpoint.connect_with_connector(shown.connector()).await;
             let error = format!("{:?}", connected.unwrap_err());
             let text = "no server of this run or fleet answers there";
-            assert!(error.contains(text) && error.contains(why), "{why}: {error}");
+            assert!(
+                error.contains(text) && error.contains(why),
+                "{why}: {error}"
+            );
             assert!(played.await.unwrap().is_err(), "{why}");
         }
         // Somebody who speaks no TLS.

@@ -253,7 +253,10 @@ async fn ask(
     stream.write_all(line.as_bytes()).await?;
     stream.flush().await?;
     let mut reply = String::new();
-    stream.take(MESSAGE_BYTES_MAX).read_to_string(&mut reply).await?;
+    stream
+        .take(MESSAGE_BYTES_MAX)
+        .read_to_string(&mut reply)
+        .await?;
     Ok(match serde_json::from_str(&reply)? {
         Reply::Issued(certificates) => Ok(Enrolled {
             pass: key.pass(&certificates),
@@ -321,7 +324,10 @@ mod tests {
             folder.write_secret(SECRET, "guessed").unwrap();
             let error = enrol(path, &Identity::Server, None).await.unwrap_err();
             let error = error.to_string();
-            assert!(error.contains("the secret is not that of this run"), "{error}");
+            assert!(
+                error.contains("the secret is not that of this run"),
+                "{error}"
+            );
         });
         let authority = Authority::new("climate").unwrap();
         let asked = |identity: &str, secret: &str| {
@@ -330,16 +336,26 @@ mod tests {
                 identity: identity.into(),
                 public: Key::new().unwrap().public().to_vec(),
             };
-            issue(&authority, "right", &serde_json::to_string(&request).unwrap())
+            issue(
+                &authority,
+                "right",
+                &serde_json::to_string(&request).unwrap(),
+            )
         };
-        assert!(matches!(asked("tradewind:server", "right"), Reply::Issued(_)));
+        assert!(matches!(
+            asked("tradewind:server", "right"),
+            Reply::Issued(_)
+        ));
         for (identity, secret) in [
             ("tradewind:server", ""),
             ("tradewind:server", "righ"),
             ("tradewind:server", "rightly"),
             ("tradewind:authority", "right"),
         ] {
-            assert!(matches!(asked(identity, secret), Reply::Refused(_)), "{identity} {secret}");
+            assert!(
+                matches!(asked(identity, secret), Reply::Refused(_)),
+                "{identity} {secret}"
+            );
         }
         assert!(matches!(issue(&authority, "right", "{"), Reply::Refused(_)));
     }

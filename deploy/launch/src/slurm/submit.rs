@@ -87,6 +87,10 @@ pub fn render(arguments: &Render) -> anyhow::Result<()> {
 pub fn submit(arguments: &Submit) -> anyhow::Result<Option<PathBuf>> {
     let (config, out) = arguments.asked.read()?;
     check(&config)?;
+    if arguments.fleet.is_none() {
+        // A fleet's own configuration says what guards it.
+        security(&config, false)?;
+    }
     let components = components(&config, arguments.fleet.as_ref());
     let script = Script {
         config: &config,
@@ -221,6 +225,7 @@ fn lone_nodes(components: &[Component]) -> Option<String> {
 /// Hands servers in that many runs can be on.
 pub fn serve(arguments: &Serve) -> anyhow::Result<()> {
     let (config, out) = arguments.asked.read()?;
+    security(&config, false)?;
     check_free(&out)?;
     let (folder, token) = match arguments.resume {
         true => {

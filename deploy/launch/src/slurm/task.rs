@@ -14,12 +14,12 @@ use tokio::time::{interval, sleep, timeout};
 use tradewind_common::exit::Exit;
 use tradewind_common::run_files;
 
+use super::enrol::{self, Enrolled};
 use super::run_watch::{self, Next, RunWatch};
 use super::start::{next_life, resumes};
-use super::enrol::{self, Enrolled};
 use super::{address, gave_up, identity::TaskIdentity};
-use crate::secrets::{identity, rank};
 use crate::finished::{judge, meaning};
+use crate::secrets::{identity, rank};
 use crate::supervisor::{Action, Death, Progress, Rules, Supervisor};
 use crate::{LOOK, Member, Process, ProcessEnd, Programs, Role, bare_host, environment};
 use tradewind_config::Config;
@@ -28,10 +28,10 @@ use tradewind_folder::failure::Failure;
 use tradewind_folder::found::FoundRun;
 use tradewind_folder::runtime::one_thread;
 use tradewind_programs::server::{CoordinatorAt, ServerArguments};
-use tradewind_proto::authority::Authority;
 use tradewind_programs::worker::{
     CoordinatorArgument, EvaluateArguments, TrainArguments, WorkerArguments,
 };
+use tradewind_proto::authority::Authority;
 
 /// How long servers that are told to end wait for the last snapshot: Slurm kills after `KillWait`,
 /// which is 30 s where nobody has changed it.
