@@ -68,12 +68,6 @@ impl Credentials {
     }
 }
 
-impl From<Token> for Credentials {
-    fn from(token: Token) -> Self {
-        Self { token, tls: None }
-    }
-}
-
 /// A secret that clients must show; empty means that none is asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Token(Option<MetadataValue<Ascii>>);
