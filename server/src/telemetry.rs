@@ -15,10 +15,10 @@ use tradewind_core::shard::Counters;
 
 pub(crate) use folder::watch_room;
 pub(crate) use members::Members;
-pub use table::{ALL, CALLERS_REFUSED, Kind, Metric, markdown};
+pub use table::{ALL, Kind, Metric, markdown};
 use table::{
-    BARE, CONNECTIONS, CONTRIBUTIONS, EVENTS, LIMITS, LOG_LOST, LOST, MOMENTUM, PULLED, PUSHED,
-    REFUSALS, RUNS, STREAMS, UPDATES,
+    BARE, CALLERS_REFUSED, CONNECTIONS, CONTRIBUTIONS, EVENTS, LIMITS, LOG_LOST, LOST, MOMENTUM,
+    PULLED, PUSHED, REFUSALS, RUNS, STREAMS, UPDATES,
 };
 
 /// Whether anybody is told of metrics: what costs time to find out is not looked at for nobody.

@@ -163,9 +163,9 @@ impl Connection {
 }
 
 /// What both kinds of streams do.
-trait Stream: AsyncRead + AsyncWrite {}
+trait Stream: AsyncRead + AsyncWrite + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite> Stream for T {}
+impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
 
 impl Drop for Connection {
     fn drop(&mut self) {
