@@ -29,6 +29,17 @@ use super::stage::{self, READY, create_all, status};
 use super::token::BAD_TOKEN;
 use super::{Expected, TOKEN, assert_refused, frame, push};
 
+/// Why strangers are refused.
+pub(super) const STRANGERS: [&str; 4] = [
+    "no-certificate",
+    "self-signed",
+    "other-authority",
+    "expired-certificate",
+];
+
+/// Why those are who belong and ask for what is for others.
+pub(super) const MEMBERS: [&str; 3] = ["wrong-role", "wrong-run", "wrong-group"];
+
 fn rank(run: &str, group: u32) -> Identity {
     Identity::Rank {
         run: RunId::new(run).unwrap(),
@@ -166,15 +177,8 @@ fn who_does_not_belong_is_refused_in_words_of_its_own_and_counted() {
         let refused = ask(&clear).await.unwrap_err();
         assert_eq!(refusal::reason(&refused), None, "{refused}");
 
-        let reasons = [
-            "other-authority",
-            "self-signed",
-            "expired-certificate",
-            "bad-token",
-            "no-certificate",
-            "no-tls",
-        ];
-        guarded.told(&reasons).await;
+        guarded.told(&STRANGERS).await;
+        guarded.told(&["bad-token", "no-tls"]).await;
         // Nobody has changed anything, and who belongs goes on.
         ask(&guarded.client(&identity)).await.unwrap();
     });
@@ -294,9 +298,7 @@ fn a_call_is_for_roles_and_a_rank_speaks_for_itself() {
             ask(client).await.unwrap();
         }
         member.push(0, pushed()).await.unwrap();
-        guarded
-            .told(&["wrong-role", "wrong-group", "wrong-run"])
-            .await;
+        guarded.told(&MEMBERS).await;
     });
 }
 
