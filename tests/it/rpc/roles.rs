@@ -168,7 +168,8 @@ fn who_does_not_belong_is_refused_in_words_of_its_own_and_counted() {
         let shown = Credentials::new(TOKEN, None).unwrap();
         let channel = InterceptedService::new(channel, shown.show());
         let run = READY.to_owned();
-        let asked = CoordinatorClient::new(channel).status(StatusRequest { run });
+        let mut nobody = CoordinatorClient::new(channel);
+        let asked = nobody.status(StatusRequest { run });
         let want = unauthenticated("no-certificate", "shows no certificate");
         assert_refused("no certificate", answer(asked).await, want);
 
