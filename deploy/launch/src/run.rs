@@ -8,8 +8,6 @@ mod interruption;
 mod last;
 mod resume;
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
@@ -20,6 +18,7 @@ use tradewind_proto::v1::StatusReply;
 use tradewind_server::store::read_address;
 
 use crate::results::{End, finish};
+pub use crate::secrets::secret;
 use crate::{Keeper, LOOK, LaunchContext, Programs, Secrets};
 use follow::follow;
 use found::{Found, count};
@@ -288,11 +287,4 @@ async fn ask(context: &LaunchContext<'_>, access: &Access) -> Option<ClusterStat
     let there = read_address(context.folder.path()).ok()??;
     let asked = access.cluster(&there.address, &context.config.name);
     asked.await.ok()
-}
-
-/// A token for this run's processes: the one thing that must not follow from the seed.
-pub fn secret() -> anyhow::Result<String> {
-    let mut bytes = [0; 16];
-    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

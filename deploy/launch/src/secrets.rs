@@ -1,8 +1,8 @@
 //! What the processes of a run are given to show each other, by whoever starts them.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
 
 use anyhow::Context;
 use tradewind_common::identity::Identity;
@@ -15,7 +15,6 @@ use tradewind_folder::run::RunFolder;
 use tradewind_proto::authority::Authority;
 
 use crate::programs::environment;
-use crate::run::secret;
 
 /// The token of a run, and under TLS its authority. Neither follows from the run's seed.
 #[derive(Debug)]
@@ -110,4 +109,11 @@ pub(crate) fn rank(run: &RunId, group: u32) -> Identity {
 /// Over a network, less than TLS has to be asked for twice.
 pub(crate) fn security(config: &Config, on_loopback: bool) -> Result<Security, BadInput> {
     config.cluster.security(on_loopback).map_err(BadInput)
+}
+
+/// A secret word, from the system's randomness: it must not follow from the run's seed.
+pub fn secret() -> anyhow::Result<String> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

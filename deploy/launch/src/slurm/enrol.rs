@@ -23,7 +23,7 @@ use tradewind_proto::auth::Credentials;
 use tradewind_proto::authority::{Authority, Key};
 use tradewind_proto::connector::Connector;
 
-use crate::{bare_host, run::secret};
+use crate::{bare_host, secrets::secret};
 
 /// In the folder of a run or a fleet: what a task shows to be issued a certificate. It is there under TLS alone.
 const SECRET: &str = "slurm/enrolment";
