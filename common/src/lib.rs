@@ -16,6 +16,7 @@ pub mod exit;
 pub mod faults;
 pub mod finite;
 pub mod holders;
+pub mod identity;
 pub mod ids;
 pub mod layout;
 pub mod lease;

@@ -7,6 +7,9 @@ pub const CONFIG: &str = "config.toml";
 /// The secret of the run's processes, for those who come later.
 pub const TOKEN: &str = "token";
 
+/// Under TLS, what a person shows: a private key with its certificates.
+pub const PERSON: &str = "person.pem";
+
 /// The folder of the coordinator's state.
 pub const COORDINATOR: &str = "coordinator";
 

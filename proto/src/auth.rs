@@ -1,11 +1,72 @@
-//! The token of a fleet: sent with every call, compared on the server.
+//! What the processes of a run or a fleet show each other: a token with every call, and under TLS certificates.
 
+use http::HeaderMap;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::{Request, Status};
 use tradewind_common::environment;
 
+use crate::connector::Connector;
 use crate::refusal::{self, Reason};
+use crate::tls::{BadCertificate, Tls};
+
+/// What a process shows to others of its run or fleet, and asks of them.
+#[derive(Clone, Debug, Default)]
+pub struct Credentials {
+    token: Token,
+    tls: Option<Tls>,
+}
+
+/// Credentials that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadCredentials {
+    /// The token.
+    #[error(transparent)]
+    Token(#[from] BadToken),
+    /// The certificate.
+    #[error(transparent)]
+    Certificate(#[from] BadCertificate),
+}
+
+impl Credentials {
+    /// A token, and a [key with its certificates](Tls::from_pem) for TLS, if that is spoken.
+    pub fn new(token: &str, pem: Option<&str>) -> Result<Self, BadCredentials> {
+        Ok(Self {
+            token: Token::new(token)?,
+            tls: pem.map(Tls::from_pem).transpose()?,
+        })
+    }
+
+    /// Those of the environment; what is not there is neither shown nor asked for.
+    pub fn from_env() -> Result<Self, BadCredentials> {
+        let pem = std::env::var_os(environment::CERTIFICATE).filter(|pem| !pem.is_empty());
+        let pem = pem.map(|pem| Tls::from_pem(&pem.to_string_lossy()));
+        Ok(Self {
+            token: Token::from_env()?,
+            tls: pem.transpose()?,
+        })
+    }
+
+    /// The token.
+    pub fn token(&self) -> &Token {
+        &self.token
+    }
+
+    /// Under TLS, what is shown and asked for.
+    pub fn tls(&self) -> Option<&Tls> {
+        self.tls.as_ref()
+    }
+
+    /// What shows the token with each call.
+    pub fn show(&self) -> ShowToken {
+        ShowToken(self.token.clone())
+    }
+
+    /// What connects to servers.
+    pub fn connector(&self) -> Connector {
+        Connector::new(self.tls.as_ref())
+    }
+}
 
 /// A secret that clients must show; empty means that none is asked for.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +98,31 @@ impl Token {
         Ok(Self(Some(value)))
     }
 
+    /// Whether a call shows it, found in time that does not depend on where it differs.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn ask(&self, headers: &HeaderMap) -> Result<(), Status> {
+        let Some(wanted) = &self.0 else {
+            return Ok(());
+        };
+        let shown = headers.get("authorization");
+        let shown = shown.map_or(&b""[..], |value| value.as_bytes());
+        let wanted = wanted.as_bytes();
+        let differs = wanted
+            .iter()
+            .zip(shown)
+            .fold(0, |acc, (a, b)| acc | (a ^ b));
+        if shown.len() == wanted.len() && differs == 0 {
+            Ok(())
+        } else {
+            Err(refusal::status(
+                Reason::BadToken,
+                "the call shows no token, or another one than this server asks for".into(),
+            ))
+        }
+    }
+
     /// What keys are derived from; empty where no token is asked for. It is never logged.
     pub fn secret(&self) -> &[u8] {
         self.0.as_ref().map_or(&[], |value| value.as_bytes())
@@ -55,34 +141,5 @@ impl Interceptor for ShowToken {
                 .insert("authorization", value.clone());
         }
         Ok(request)
-    }
-}
-
-/// The server's side: compares the token, in time that does not depend on where it differs.
-#[derive(Clone, Debug, Default)]
-pub struct AskToken(pub Token);
-
-impl Interceptor for AskToken {
-    fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
-        let Some(wanted) = &self.0.0 else {
-            return Ok(request);
-        };
-        let shown = request
-            .metadata()
-            .get("authorization")
-            .map_or(&b""[..], |v| v.as_bytes());
-        let wanted = wanted.as_bytes();
-        let differs = wanted
-            .iter()
-            .zip(shown)
-            .fold(0, |acc, (a, b)| acc | (a ^ b));
-        if shown.len() == wanted.len() && differs == 0 {
-            Ok(request)
-        } else {
-            Err(refusal::status(
-                Reason::BadToken,
-                "the call shows no token, or another one than this server asks for".into(),
-            ))
-        }
     }
 }

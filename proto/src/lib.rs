@@ -7,7 +7,9 @@
 pub mod v1;
 
 pub mod auth;
+pub mod authority;
 mod choice;
+pub mod connector;
 pub mod convert;
 pub mod frame;
 pub mod holding;
@@ -16,3 +18,4 @@ mod malformed;
 mod policy;
 pub mod refusal;
 pub mod socket;
+pub mod tls;

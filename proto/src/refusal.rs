@@ -38,6 +38,22 @@ macro_rules! reasons {
 reasons! {
     /// The call shows no token, or another one.
     BadToken => "bad-token", Unauthenticated;
+    /// The caller shows no certificate, under TLS.
+    NoCertificate => "no-certificate", Unauthenticated;
+    /// A certificate that its owner has signed.
+    SelfSigned => "self-signed", Unauthenticated;
+    /// A certificate of another run's or fleet's authority.
+    OtherAuthority => "other-authority", Unauthenticated;
+    /// A certificate that is not valid any more, or not yet.
+    ExpiredCertificate => "expired-certificate", Unauthenticated;
+    /// A certificate that names nobody.
+    BadCertificate => "bad-certificate", Unauthenticated;
+    /// The call is for others than the certificate names: for servers, ranks or people.
+    WrongRole => "wrong-role", PermissionDenied;
+    /// The certificate is a rank's of another run.
+    WrongRun => "wrong-run", PermissionDenied;
+    /// The certificate is a rank's of another group than it speaks for.
+    WrongGroup => "wrong-group", PermissionDenied;
     /// A field is missing or says what it cannot.
     Malformed => "malformed", InvalidArgument;
     /// Bytes of a stream that are no message.

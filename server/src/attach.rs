@@ -12,7 +12,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 use tradewind_process::watched;
-use tradewind_proto::auth::{ShowToken, Token};
+use tradewind_proto::auth::Credentials;
 use tradewind_proto::convert;
 use tradewind_proto::limits::COORDINATOR_MESSAGE_BYTES_MAX;
 use tradewind_proto::v1::coordinator_client::CoordinatorClient;
@@ -61,8 +61,8 @@ pub(crate) struct Registration {
     pub(crate) host: String,
     /// Which life of the server.
     pub(crate) incarnation: u64,
-    /// The fleet's token.
-    pub(crate) token: Token,
+    /// What it shows, and asks of others.
+    pub(crate) credentials: Credentials,
     /// Length of a server's lease.
     pub(crate) lease: Duration,
 }
@@ -125,10 +125,9 @@ impl Bond {
             // One that is out of reach is given up within a lease: its successor waits for one.
             .http2_keep_alive_interval(self.me.lease / 2)
             .keep_alive_timeout(self.me.lease / 2)
-            .connect()
+            .connect_with_connector(self.me.credentials.connector())
             .await?;
-        let token = ShowToken(self.me.token.clone());
-        let mut client = CoordinatorClient::with_interceptor(channel, token)
+        let mut client = CoordinatorClient::with_interceptor(channel, self.me.credentials.show())
             .max_decoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX);
         let (outgoing, stream) = mpsc::channel(OUTGOING_MAX);
         outgoing.send(self.register()).await?;

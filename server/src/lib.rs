@@ -39,12 +39,11 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
-use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 use tradewind_common::{RunId, ServerId};
 use tradewind_process::supervise;
 pub use tradewind_programs::server::CoordinatorAt;
-use tradewind_proto::auth::{AskToken, Token};
+use tradewind_proto::auth::Credentials;
 use tradewind_proto::limits::{COORDINATOR_MESSAGE_BYTES_MAX, HTTP2_FRAME_BYTES, WINDOW_BYTES};
 use tradewind_proto::v1::coordinator_server::CoordinatorServer;
 use tradewind_proto::v1::host_server::HostServer;
@@ -76,8 +75,8 @@ pub struct Config {
     pub host: String,
     /// Where the coordinator is.
     pub coordinator: CoordinatorAt,
-    /// The fleet's token.
-    pub token: Token,
+    /// What it shows, and asks of others.
+    pub credentials: Credentials,
     /// The fleet's folder: snapshots, and what the coordinator must not forget. Without one nothing
     /// outlives the processes.
     pub folder: Option<PathBuf>,
@@ -111,10 +110,10 @@ pub async fn serve(
     let registry = Arc::new(Registry::new(Surroundings {
         server: config.server,
         origin,
-        token: config.token.clone(),
+        credentials: config.credentials.clone(),
         folder: config.folder.clone(),
         reports: sender,
-        arriving: Budget::new(notices),
+        arriving: Budget::new(notices.clone()),
     }));
     let hosting = Hosting::new(Host {
         server: config.server,
@@ -165,13 +164,13 @@ pub async fn serve(
         address: config.address,
         host: config.host,
         incarnation: config.incarnation,
-        token: config.token.clone(),
+        credentials: config.credentials.clone(),
         lease: Duration::from_millis(config.lease_ms),
     };
     let staying = attach::stay_registered(me, registry.clone(), reports, bond);
     let registered = supervise("the bond with the coordinator", staying);
     let (lingering, patience) = (hosting.clone(), Duration::from_millis(config.linger_ms));
-    let ask = Admit(AskToken(config.token));
+    let admit = Admit::new(&config.credentials, notices);
     let coordinator = CoordinatorServer::new(CoordinatorService(hosting.clone()))
         .max_decoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX);
@@ -185,10 +184,10 @@ pub async fn serve(
         .max_frame_size(HTTP2_FRAME_BYTES)
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
-        .add_service(InterceptedService::new(shards, ask.clone()))
-        .add_service(InterceptedService::new(coordinator, ask.clone()))
-        .add_service(InterceptedService::new(host, ask))
-        .serve_with_incoming(accept(listener, connections));
+        .add_service(admit.before(shards))
+        .add_service(admit.before(coordinator))
+        .add_service(admit.before(host))
+        .serve_with_incoming(accept(listener, connections, config.credentials));
     let hosts = async {
         if let Some((hosting, servers)) = hosts_later {
             spawn_blocking(move || hosting.begin(servers)).await??;

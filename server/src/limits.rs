@@ -1,9 +1,12 @@
-//! Limits on what a server does for others: each has a name, and reaching one is told.
+//! Limits on what a server does for others, and refusals of callers who do not belong to it: each has a name, and
+//! is told.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use serde::Serialize;
 use tradewind_common::ServerId;
+use tradewind_proto::refusal::Reason;
 
 use crate::clock::{Origin, wall};
 use crate::events::EventWriter;
@@ -59,18 +62,21 @@ limits! {
     Stalled => "stalled", "nothing more of a record came; its stream was ended";
 }
 
-/// Tells when limits are reached: every time in the metric, and in the fleet's events and the log when it is
-/// the first time for a while.
+/// Whoever ends a handshake has no call that could be refused with a reason.
+const NO_TLS: &str = "no-tls";
+
+/// Tells when limits are reached and callers refused: every time in the metric, and in the fleet's events and the log
+/// when it is the first time for a while.
 #[derive(Debug)]
 pub struct Notices {
     server: ServerId,
     origin: Origin,
     events: Option<EventWriter>,
-    /// For each limit, in their order.
-    told: Mutex<Vec<Told>>,
+    /// By word: as many as there are limits and reasons.
+    told: Mutex<BTreeMap<&'static str, Told>>,
 }
 
-/// What was told of a limit.
+/// What was told of one of them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
     /// When last.
@@ -100,7 +106,11 @@ struct Line {
     kind: &'static str,
     text: String,
     server: u32,
-    limit: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<&'static str>,
+    /// Why callers were refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
     /// How often since the last line about it.
     times: u64,
 }
@@ -112,30 +122,62 @@ impl Notices {
             server,
             origin,
             events,
-            told: Mutex::new(vec![Told::default(); Limit::ALL.len()]),
+            told: Mutex::default(),
         }
     }
 
     /// A limit is reached.
     pub fn reached(&self, limit: Limit) {
         telemetry::limit_reached(limit.word());
-        let times = {
-            let mut told = self.told.lock().unwrap_or_else(|e| e.into_inner());
-            told[limit as usize].reached(self.origin.now_ms())
-        };
-        let Some(times) = times else { return };
-        let text = limit.text();
-        tracing::warn!(limit = limit.word(), times, "{text}");
-        if let Some(events) = &self.events {
-            events.write(&Line {
-                wall: wall(),
-                kind: "limit_reached",
-                text: format!("server {}: {text}", self.server),
-                server: self.server.0,
-                limit: limit.word(),
-                times,
+        if let Some(times) = self.times(limit.word()) {
+            tracing::warn!(limit = limit.word(), times, "{}", limit.text());
+            self.tell("limit_reached", limit.text(), times, |line| {
+                line.limit = Some(limit.word());
             });
         }
+    }
+
+    /// A caller was refused who does not belong here.
+    pub(crate) fn refused(&self, reason: Reason, text: &str) {
+        self.refused_as(reason.word(), text);
+    }
+
+    /// A handshake has come to nothing.
+    pub(crate) fn no_tls(&self) {
+        let text = "a connection was closed whose peer speaks no TLS, or does not believe this server's certificate";
+        self.refused_as(NO_TLS, text);
+    }
+
+    fn refused_as(&self, reason: &'static str, text: &str) {
+        telemetry::caller_refused(reason);
+        if let Some(times) = self.times(reason) {
+            tracing::warn!(reason, times, "a caller was refused: {text}");
+            let text = format!("a caller was refused: {text}");
+            self.tell("caller_refused", &text, times, |line| {
+                line.reason = Some(reason)
+            });
+        }
+    }
+
+    /// How often it has happened since it was told last, if it is to be told now.
+    fn times(&self, word: &'static str) -> Option<u64> {
+        let mut told = self.told.lock().unwrap_or_else(|e| e.into_inner());
+        told.entry(word).or_default().reached(self.origin.now_ms())
+    }
+
+    fn tell(&self, kind: &'static str, text: &str, times: u64, more: impl FnOnce(&mut Line)) {
+        let Some(events) = &self.events else { return };
+        let mut line = Line {
+            wall: wall(),
+            kind,
+            text: format!("server {}: {text}", self.server),
+            server: self.server.0,
+            limit: None,
+            reason: None,
+            times,
+        };
+        more(&mut line);
+        events.write(&line);
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::task::spawn_blocking;
 use tradewind_common::{RunId, ServerId};
 use tradewind_process::{log, supervise, whole};
 use tradewind_programs::server::{CoordinatorAt, ServerArguments};
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 use tradewind_server::{Config, serve, telemetry};
 use tradewind_traces::Tracer;
 
@@ -73,11 +73,11 @@ async fn run(arguments: ServerArguments) -> anyhow::Result<()> {
     if let Some(metrics) = arguments.metrics {
         serve_metrics(metrics).with_context(|| format!("cannot serve metrics on {metrics}"))?;
     }
-    let token = Token::from_env()?;
+    let credentials = Credentials::from_env()?;
     if let Some(collector) = &arguments.otlp {
         let process = format!("server {}", arguments.server);
         let runtime = Handle::current();
-        telemetry::traced(Tracer::start(collector, process, token.secret(), &runtime)?);
+        telemetry::traced(Tracer::start(collector, process, credentials.token().secret(), &runtime)?);
     }
     if arguments.coordinator == (CoordinatorAt::Here { servers: 0 }) {
         anyhow::bail!("--coordinate 0: a fleet has at least 1 server");
@@ -94,7 +94,7 @@ async fn run(arguments: ServerArguments) -> anyhow::Result<()> {
             .unwrap_or_else(|| host_of(&address).to_owned()),
         address: arguments.reached_at.unwrap_or(address),
         coordinator: arguments.coordinator,
-        token,
+        credentials,
         folder: arguments.folder,
         resume: arguments.resume.map(RunId::new).transpose()?,
         lease_ms: arguments.lease_ms,

@@ -59,7 +59,7 @@ impl ShardHandle {
         let (mailbox, inbox) = mpsc::channel(MAILBOX_MAX);
         let copies = Copies::new(
             name.clone(),
-            surroundings.token.clone(),
+            surroundings.credentials.clone(),
             mailbox.downgrade(),
         );
         let now_us = surroundings.origin.now_us();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tradewind_common::{RunId, ServerId, ShardId};
 use tradewind_core::order::{NotCaptured, ShardFile, ShardReport};
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 
 use crate::budget::Budget;
 use crate::clock::Origin;
@@ -32,8 +32,8 @@ pub struct Surroundings {
     pub server: ServerId,
     /// Its clock.
     pub origin: Origin,
-    /// The fleet's token.
-    pub token: Token,
+    /// What the server shows, and asks of others.
+    pub credentials: Credentials,
     /// The fleet's folder, if it has one.
     pub folder: Option<PathBuf>,
     /// Where reports go.

@@ -19,8 +19,8 @@ pub(crate) use folder::watch_room;
 pub(crate) use members::Members;
 pub use table::{ALL, Kind, Metric, markdown};
 use table::{
-    BARE, CONNECTIONS, CONTRIBUTIONS, EVENTS, LIMITS, LOG_LOST, LOST, MOMENTUM, PULLED, PUSHED,
-    REFUSALS, RUNS, STREAMS, TRACES_LOST, UPDATES,
+    BARE, CALLERS_REFUSED, CONNECTIONS, CONTRIBUTIONS, EVENTS, LIMITS, LOG_LOST, LOST, MOMENTUM,
+    PULLED, PUSHED, REFUSALS, RUNS, STREAMS, TRACES_LOST, UPDATES,
 };
 
 /// Whether anybody is told of metrics: what costs time to find out is not looked at for nobody.
@@ -131,6 +131,11 @@ pub fn streams(change: f64) {
 /// A limit that guards the server was reached.
 pub fn limit_reached(limit: &'static str) {
     counter!(LIMITS.name, "limit" => limit).increment(1);
+}
+
+/// A caller was refused who does not belong here.
+pub fn caller_refused(reason: &'static str) {
+    counter!(CALLERS_REFUSED.name, "reason" => reason).increment(1);
 }
 
 /// So many connections have shown a valid token, and so many have not.

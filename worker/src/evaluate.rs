@@ -13,7 +13,7 @@ use tradewind_client::{evaluation, milestones};
 use tradewind_common::record::Evaluation;
 use tradewind_config::Config;
 use tradewind_process::whole;
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 
 use crate::data::Split;
 use crate::flat::Flat;
@@ -38,12 +38,12 @@ pub fn evaluate(
     task: &dyn Task,
     device: Device,
     coordinator: &CoordinatorAt,
-    token: Token,
+    credentials: Credentials,
     Folders { out, milestones }: Folders<'_>,
     runtime: &Handle,
 ) -> anyhow::Result<Evaluation> {
     let spec = run_spec(config, task);
-    let reach = reach(config, token);
+    let reach = reach(config, credentials);
     let pulled = pull(&config.name, coordinator, &reach, &spec);
     let Pulled { layout, values } = runtime.block_on(pulled)?;
     let mut flat = Flat::new(&layout, &named(task), device)?;

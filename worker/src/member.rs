@@ -18,7 +18,7 @@ use tradewind_common::layout::Bucket;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{GroupId, Rank, TensorKind, TensorSpec};
 use tradewind_config::Config;
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 
 use crate::c10d::Store;
 use crate::data::Copied;
@@ -41,8 +41,8 @@ pub struct Entry {
     pub device: Device,
     /// Where the coordinator is.
     pub coordinator: CoordinatorAt,
-    /// The fleet's token.
-    pub token: Token,
+    /// What it shows, and asks of servers.
+    pub credentials: Credentials,
 }
 
 /// A rank's process.
@@ -90,7 +90,7 @@ impl Member {
             life,
             device,
             coordinator,
-            token,
+            credentials,
         } = entry;
         let given_up = |error: anyhow::Error| anyhow::Error::from(GivenUp(error));
         let size = group_size(&config, group).map_err(given_up)?;
@@ -104,7 +104,7 @@ impl Member {
         let lease = Duration::from_millis(config.liveness.lease_ms);
         let serve = || Store::serve(host, lease).context("serving the group's store");
         let store = (size > 1).then(serve).transpose()?;
-        let reach = reach(&config, token);
+        let reach = reach(&config, credentials);
         let settings = RankSettings {
             id: RankId {
                 run: config.name.clone(),
@@ -174,9 +174,9 @@ pub fn build_task(config: &Config) -> Result<Box<dyn Task>, TaskError> {
 }
 
 /// How the servers of a run are reached.
-pub fn reach(config: &Config, token: Token) -> Reach {
+pub fn reach(config: &Config, credentials: Credentials) -> Reach {
     Reach {
-        token,
+        credentials,
         retry: Duration::from_millis(config.liveness.retry_ms),
         connections: config.exchange.connections,
     }

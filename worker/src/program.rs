@@ -25,7 +25,7 @@ use tradewind_programs::worker::{
     CheckArguments, CoordinatorArgument, EvaluateArguments, TasksArguments, TrainArguments,
     WorkerArguments, WorkerVerb,
 };
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 
 use crate::data::Split;
 use crate::device::{self, Devices};
@@ -79,7 +79,7 @@ fn begin(own: Vec<TaskEntry>) -> Exit {
 /// The device comes first: it is loaded before libtorch is asked for anything, and while there is no
 /// other thread.
 fn run(verb: WorkerVerb, registry: &Registry) -> anyhow::Result<End> {
-    let token = Token::from_env();
+    let credentials = Credentials::from_env();
     match verb {
         WorkerVerb::Tasks(TasksArguments { json, check }) => {
             tell(registry, json, check.as_deref())?;
@@ -90,7 +90,7 @@ fn run(verb: WorkerVerb, registry: &Registry) -> anyhow::Result<End> {
             local_ranks,
             measure,
         }) => {
-            token?;
+            credentials?;
             let config = read(&config, registry.tasks())?;
             check(&config, registry, local_ranks, measure)?;
             Ok(End::Applied)
@@ -107,7 +107,7 @@ fn run(verb: WorkerVerb, registry: &Registry) -> anyhow::Result<End> {
             metrics,
         }) => {
             tch::set_num_threads(threads);
-            let token = token?;
+            let credentials = credentials?;
             let mut config = read(&config, registry.tasks()).map_err(GivenUp)?;
             if let Some(host) = host {
                 config.cluster.host = host;
@@ -125,7 +125,7 @@ fn run(verb: WorkerVerb, registry: &Registry) -> anyhow::Result<End> {
                 life: (wall() * 1e9) as u64,
                 device,
                 coordinator: coordinator_at(coordinator),
-                token,
+                credentials,
             };
             let runtime = runtime()?;
             let task = registry.build(&entry.config).map_err(without_task)?;
@@ -156,7 +156,7 @@ fn run(verb: WorkerVerb, registry: &Registry) -> anyhow::Result<End> {
         }) => {
             anyhow::ensure!(group.is_none(), "this model is evaluated by one process");
             tch::set_num_threads(threads);
-            let token = token?;
+            let credentials = credentials?;
             let mut config = read(&config, registry.tasks())?;
             // What is read once needs no copy.
             config.cache = None;
@@ -172,7 +172,7 @@ fn run(verb: WorkerVerb, registry: &Registry) -> anyhow::Result<End> {
                 &*task,
                 device,
                 &at,
-                token,
+                credentials,
                 folders,
                 runtime()?.handle(),
             )?;

@@ -1,7 +1,10 @@
 //! Who takes part: section `cluster`.
 
+use std::net::IpAddr;
+
 use super::key::Section;
 use super::section::section;
+use super::{Typed, Value};
 
 section! {
     /// Who takes part.
@@ -14,6 +17,73 @@ section! {
         /// Host name or IP address that servers and ranks listen on under `tradewind run`. Under Slurm
         /// `slurm.interface` takes its place.
         host: String = "cluster.host", Text, default "\"127.0.0.1\"";
+        /// What guards the calls between servers, ranks and whoever looks at the run; [security](security.md)
+        /// explains it. `tls`: mutual TLS, and a role for each process. `token`: a secret word in clear text, which
+        /// whoever reads the network can use. `none`: nothing. `auto` is `token` where `cluster.host` is the loopback
+        /// interface and `tls` elsewhere, always under Slurm.
+        wanted_security: WantedSecurity = "cluster.security", Choice(&["auto", "tls", "token", "none"]), default "\"auto\"";
+        /// Accept `cluster.security = "token"` or `"none"` although the run is reached over a network: everybody who
+        /// can read that network, or reaches the servers, can then read and change what is trained.
+        trusted_network: bool = "cluster.trusted_network", Bool, default "false";
+    }
+}
+
+/// What a configuration asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WantedSecurity {
+    /// What the interface needs.
+    Auto,
+    /// This one.
+    Is(Security),
+}
+
+/// What guards the calls of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Security {
+    /// Mutual TLS, and roles.
+    Tls,
+    /// A word that is shown in clear text.
+    Token,
+    /// Nothing.
+    None,
+}
+
+impl Typed for WantedSecurity {
+    fn typed(value: &Value) -> Option<Self> {
+        Some(match String::typed(value)?.as_str() {
+            "auto" => Self::Auto,
+            "tls" => Self::Is(Security::Tls),
+            "token" => Self::Is(Security::Token),
+            "none" => Self::Is(Security::None),
+            _ => return None,
+        })
+    }
+}
+
+impl Cluster {
+    /// Whether the run is reached over the loopback interface alone, under `tradewind run`.
+    pub fn is_on_loopback(&self) -> bool {
+        let ip = self.host.parse::<IpAddr>();
+        ip.map_or(self.host == "localhost", |ip| ip.is_loopback())
+    }
+
+    /// What guards a run.
+    ///
+    /// # Errors
+    /// It is reached over a network, which is not called trusted, and asks for less than TLS.
+    pub fn security(&self, on_loopback: bool) -> Result<Security, String> {
+        let wanted = match (self.wanted_security, on_loopback) {
+            (WantedSecurity::Auto, true) => Security::Token,
+            (WantedSecurity::Auto, false) => Security::Tls,
+            (WantedSecurity::Is(wanted), _) => wanted,
+        };
+        if on_loopback || self.trusted_network || wanted == Security::Tls {
+            return Ok(wanted);
+        }
+        Err(
+            "cluster.security is less than \"tls\", and the run is reached over a network, where everybody who reads it could take part; if only people you trust can, say so with cluster.trusted_network = true"
+                .into(),
+        )
     }
 }
 
@@ -27,5 +97,42 @@ servers = 2
 groups = [4, 4]    # two groups of four ranks
 "#,
         keys: Cluster::KEYS.to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn less_than_tls_is_said_twice_off_loopback() {
+        use Security::{None, Tls, Token};
+        use WantedSecurity::{Auto, Is};
+        let cases = [
+            ("127.0.0.1", Auto, false, Some(Token)),
+            ("::1", Auto, false, Some(Token)),
+            ("localhost", Is(None), false, Some(None)),
+            ("127.0.0.1", Is(Tls), false, Some(Tls)),
+            ("10.0.0.1", Auto, false, Some(Tls)),
+            ("node7", Auto, true, Some(Tls)),
+            ("0.0.0.0", Is(Token), false, Option::None),
+            ("node7", Is(None), false, Option::None),
+            ("node7", Is(Token), true, Some(Token)),
+            ("10.0.0.1", Is(None), true, Some(None)),
+        ];
+        for (host, wanted_security, trusted_network, want) in cases {
+            let cluster = Cluster {
+                servers: 1,
+                groups: vec![1],
+                host: host.into(),
+                wanted_security,
+                trusted_network,
+            };
+            let security = cluster.security(cluster.is_on_loopback());
+            assert_eq!(security.clone().ok(), want, "{host} {wanted_security:?}");
+            if let Err(why) = security {
+                assert!(why.contains("cluster.trusted_network = true"), "{why}");
+            }
+        }
     }
 }

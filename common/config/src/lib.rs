@@ -33,7 +33,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub use checked::{Config, Telemetry, Train};
-pub use cluster::Cluster;
+pub use cluster::{Cluster, Security, WantedSecurity};
 pub use compute::{Compute, DeviceChoice, Precision};
 pub use exchange::{Exchange, Reduce};
 pub use liveness::Liveness;

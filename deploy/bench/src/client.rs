@@ -13,7 +13,7 @@ use tradewind_client::rank_settings::RankSettings;
 use tradewind_client::streams::Streams;
 use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, GroupId, Layout, Rank, RunId};
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 
 use super::model::{LEASE_MS, Model, gradient, values};
 use super::orders::{Ready, Work, obey};
@@ -64,7 +64,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         false => (arguments.index, 0),
     };
     let reach = Reach {
-        token: Token::from_env()?,
+        credentials: Credentials::from_env()?,
         retry: RETRY,
         connections: arguments.model.connections,
     };

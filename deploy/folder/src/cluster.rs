@@ -7,7 +7,7 @@ use tonic::Status;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tradewind_common::{RunId, ShardId};
-use tradewind_proto::auth::{ShowToken, Token};
+use tradewind_proto::auth::{Credentials, ShowToken};
 use tradewind_proto::holding::Holding;
 use tradewind_proto::refusal::{Reason, reason};
 use tradewind_proto::v1::coordinator_client::CoordinatorClient;
@@ -39,12 +39,12 @@ pub type Connection = InterceptedService<Channel, ShowToken>;
 
 /// The right to talk to the servers of a fleet.
 #[derive(Clone, Debug)]
-pub struct Access(Token);
+pub struct Access(Credentials);
 
 impl Access {
-    /// For the token of the servers.
-    pub fn new(token: &str) -> anyhow::Result<Self> {
-        Ok(Self(Token::new(token)?))
+    /// For the token of the servers, and under TLS a key with its certificates.
+    pub fn new(token: &str, pem: Option<&str>) -> anyhow::Result<Self> {
+        Ok(Self(Credentials::new(token, pem)?))
     }
 
     /// The coordinator's status.
@@ -206,14 +206,14 @@ impl Access {
     pub async fn connect(&self, address: &str) -> anyhow::Result<Connection> {
         let channel = Endpoint::try_from(format!("http://{address}"))?
             .connect_timeout(CONNECT)
-            .connect()
+            .connect_with_connector(self.0.connector())
             .await
             .map_err(|error| {
                 // What is between says the same again.
                 let error = anyhow::Error::from(error);
                 anyhow!("cannot reach {address}: {}", error.root_cause())
             })?;
-        Ok(InterceptedService::new(channel, ShowToken(self.0.clone())))
+        Ok(InterceptedService::new(channel, self.0.show()))
     }
 }
 

@@ -72,7 +72,15 @@ impl FoundRun {
 
     /// The right to talk to its servers.
     pub fn access(&self) -> anyhow::Result<Access> {
-        Access::new(&self.token()?)
+        let file = self.fleet.join(run_files::PERSON);
+        let pem = match fs::read_to_string(&file) {
+            Ok(pem) => Some(pem),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot read {}", file.display()));
+            }
+        };
+        Access::new(&self.token()?, pem.as_deref())
     }
 
     /// The secret of its processes.

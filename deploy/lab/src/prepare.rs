@@ -192,7 +192,7 @@ async fn check(
         local_ranks: cell.config.world_size(),
         measure: true,
     };
-    let command = rank.command(&arguments.into(), &environment(&secret()?, THREADS))?;
+    let command = rank.command(&arguments.into(), &environment(&secret()?, None, THREADS))?;
     let mut process = Process::start_command(Role::Check, command, &log)?;
     let end = loop {
         if let Some(end) = process.poll()? {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tradewind_common::exit::Exit;
+use tradewind_common::identity::Identity;
 use tradewind_common::record::StepRecord;
 use tradewind_common::run_files;
 use tradewind_process::{Supervised, supervise};
@@ -43,6 +44,8 @@ pub struct Keeper<'a> {
     supervisor: Supervisor,
     context: LaunchContext<'a>,
     access: Access,
+    /// The right to have a server host the coordinator.
+    as_server: Access,
     clock: Clock,
     log: EventLog,
     events: Events,
@@ -82,7 +85,8 @@ impl<'a> Keeper<'a> {
     /// Starts all processes of a run. Must be called on the thread that lives longest, in a runtime.
     pub fn start(context: LaunchContext<'a>, clock: Clock) -> anyhow::Result<Self> {
         let path = context.folder.path();
-        let access = Access::new(context.token)?;
+        let access = context.secrets.access(&Identity::Person)?;
+        let as_server = context.secrets.access(&Identity::Server)?;
         let log = EventLog::open(path)?;
         // What a previous launcher left is known.
         let mut events = Events::of(path, &context.config.name);
@@ -114,6 +118,7 @@ impl<'a> Keeper<'a> {
             local,
             context,
             access,
+            as_server,
             clock,
             log,
             events,
@@ -389,7 +394,7 @@ impl<'a> Keeper<'a> {
         };
         let whom = (server, life, address);
         let servers = self.context.config.cluster.servers;
-        let asking = host(self.access.clone(), whom, servers, self.to.clone());
+        let asking = host(self.as_server.clone(), whom, servers, self.to.clone());
         supervise(format!("the question to server {server}"), asking);
     }
 

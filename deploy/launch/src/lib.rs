@@ -11,6 +11,7 @@ pub mod progress;
 pub mod results;
 mod roster;
 pub mod run;
+mod secrets;
 pub mod slurm;
 mod supervisor;
 
@@ -24,6 +25,7 @@ pub use local::{LaunchContext, ProcessRow, processes};
 pub use process::Process;
 pub use programs::{Programs, RankProgram, beside, environment};
 pub use roster::{Present, Roster};
+pub use secrets::Secrets;
 pub use tradewind_folder::member::{Member, ProcessEnd, Role};
 
 /// How long a server may take until it listens.

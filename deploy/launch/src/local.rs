@@ -16,7 +16,8 @@ use tradewind_folder::member::{ProcessEnd, Role};
 
 use super::process::Process;
 use super::roster::Roster;
-use super::{Programs, bare_host, environment, wait_for_address};
+use super::secrets::identity;
+use super::{Programs, Secrets, bare_host, wait_for_address};
 use tradewind_folder::run::RunFolder;
 
 /// A row of `processes.json`.
@@ -54,8 +55,8 @@ pub struct LaunchContext<'a> {
     pub programs: &'a Programs,
     /// Its folder.
     pub folder: &'a RunFolder,
-    /// The secret of its processes.
-    pub token: &'a str,
+    /// What its processes show each other.
+    pub secrets: &'a Secrets,
     /// Lives of previous processes in this folder end here; 0 if there were none.
     pub lives_before: u64,
     /// The run goes on from its newest snapshot.
@@ -116,10 +117,11 @@ impl<'a> Local<'a> {
     /// Starts the process of a member; a previous one has ended.
     pub fn start(&mut self, member: Member, life: u64, coordinate: bool) -> anyhow::Result<()> {
         let LaunchContext {
-            programs, token, ..
+            programs, secrets, ..
         } = self.context;
         // One thread a rank: several share the cores.
-        let environment = environment(token, worker::THREADS);
+        let own = identity(&self.context.config.name, member);
+        let environment = secrets.environment(&own, worker::THREADS)?;
         let command = match member {
             Member::Server(server) => {
                 let file = self.address_file(server);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
-use tradewind_common::environment::{OMP_NUM_THREADS, TOKEN};
+use tradewind_common::environment::{CERTIFICATE, OMP_NUM_THREADS, TOKEN};
 use tradewind_config::Config;
 use tradewind_folder::input::BadInput;
 use tradewind_programs::worker::WorkerArguments;
@@ -87,10 +87,17 @@ pub fn beside(name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// What a process of a run that computes with so many threads is told besides its arguments.
-pub fn environment(token: &str, threads: impl ToString) -> BTreeMap<&'static str, String> {
+/// What a process of a run that computes with so many threads is told besides its arguments: the token, and under TLS
+/// its key with its certificates.
+pub fn environment(
+    token: &str,
+    pass: Option<&str>,
+    threads: impl ToString,
+) -> BTreeMap<&'static str, String> {
     BTreeMap::from([
         (TOKEN, token.to_owned()),
+        // Those of whoever starts it are not the process's own.
+        (CERTIFICATE, pass.unwrap_or_default().to_owned()),
         (OMP_NUM_THREADS, threads.to_string()),
     ])
 }

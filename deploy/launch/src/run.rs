@@ -8,8 +8,6 @@ mod interruption;
 mod last;
 mod resume;
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
@@ -20,7 +18,8 @@ use tradewind_proto::v1::StatusReply;
 use tradewind_server::store::read_address;
 
 use crate::results::{End, finish};
-use crate::{Keeper, LOOK, LaunchContext, Programs};
+pub use crate::secrets::secret;
+use crate::{Keeper, LOOK, LaunchContext, Programs, Secrets};
 use follow::follow;
 use found::{Found, count};
 use helper::Helper;
@@ -60,6 +59,7 @@ pub async fn launch<C: RunHooks>(
 ) -> anyhow::Result<Exit> {
     let clock = Clock::start();
     let programs = Programs::of(config)?;
+    let secrets = Secrets::new(config)?;
     let (folder, resumed_from) = if resume {
         let snapshot = resume::newest(out, &config.name)?;
         (RunFolder::reopen(out)?, Some(snapshot))
@@ -67,13 +67,13 @@ pub async fn launch<C: RunHooks>(
         (RunFolder::create(out)?, None)
     };
     folder.write_secret(run_files::CONFIG, config.resolved())?;
-    let token = secret()?;
-    folder.write_secret(run_files::TOKEN, &token)?;
+    secrets.write(&folder)?;
     let mut interruption = Interruption::new()?;
     let helper = Helper {
         programs: &programs,
         folder: &folder,
-        token: &token,
+        secrets: &secrets,
+        run: &config.name,
     };
     // Until it has passed, nothing was started and there is no run to keep.
     let check = match config.is_script() {
@@ -125,7 +125,7 @@ pub async fn launch<C: RunHooks>(
         config,
         programs: &programs,
         folder: &folder,
-        token: &token,
+        secrets: &secrets,
         lives_before,
         resume,
         gpus: found.is_some_and(|found| found.on_gpus()),
@@ -287,11 +287,4 @@ async fn ask(context: &LaunchContext<'_>, access: &Access) -> Option<ClusterStat
     let there = read_address(context.folder.path()).ok()??;
     let asked = access.cluster(&there.address, &context.config.name);
     asked.await.ok()
-}
-
-/// A token for this run's processes: the one thing that must not follow from the seed.
-pub fn secret() -> anyhow::Result<String> {
-    let mut bytes = [0; 16];
-    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

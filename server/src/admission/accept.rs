@@ -10,6 +10,7 @@ use futures_util::{FutureExt, Stream, stream};
 use rustix::io::Errno;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
+use tradewind_proto::auth::Credentials;
 use tradewind_proto::socket;
 
 use super::Connections;
@@ -25,10 +26,12 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 pub(crate) fn accept(
     listener: TcpListener,
     connections: Arc<Connections>,
+    credentials: Credentials,
 ) -> impl Stream<Item = Result<Connection, Infallible>> {
     let accepting = Accepting {
         listener,
         connections,
+        credentials,
         reserve: None,
         pause: PAUSE_MIN,
     };
@@ -41,6 +44,8 @@ pub(crate) fn accept(
 struct Accepting {
     listener: TcpListener,
     connections: Arc<Connections>,
+    /// What is asked of those who come.
+    credentials: Credentials,
     /// A descriptor that is given up to turn somebody away, who would wait for an answer otherwise.
     reserve: Option<File>,
     pause: Duration,
@@ -57,7 +62,7 @@ impl Accepting {
                     let from = peer.ip().to_canonical();
                     if let Some((place, told)) = self.connections.admit(from).await {
                         socket::tune(&stream);
-                        return Connection::new(stream, place, told);
+                        return Connection::new(stream, self.credentials.tls(), place, told);
                     }
                     turn_away(stream);
                 }

@@ -2,18 +2,19 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep};
-use tonic::service::Interceptor;
+use tokio_rustls::Accept;
+use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
-use tonic::{Request, Status};
-use tradewind_proto::auth::AskToken;
+use tradewind_common::identity::Identity;
+use tradewind_proto::tls::{Tls, Unfit};
 
 use super::{Place, SHOW};
 use crate::limits::Limit;
@@ -25,6 +26,8 @@ pub(crate) struct Standing(Arc<Shown>);
 #[derive(Debug)]
 struct Shown {
     known: AtomicBool,
+    /// Who its certificate says that it is, once the handshake is over.
+    identity: OnceLock<Result<Arc<Identity>, Unfit>>,
     place: Place,
 }
 
@@ -33,8 +36,14 @@ impl Standing {
         self.0.known.load(Ordering::Relaxed)
     }
 
+    /// Who has connected under TLS.
+    pub(super) fn identity(&self) -> Result<Arc<Identity>, Unfit> {
+        let identity = self.0.identity.get();
+        identity.cloned().unwrap_or(Err(Unfit::NoCertificate))
+    }
+
     /// A call on it was let in.
-    fn show(&self) {
+    pub(super) fn show(&self) {
         // Most calls find that it was before, and write nothing.
         if !self.is_known() && !self.0.known.swap(true, Ordering::Relaxed) {
             self.0.place.show();
@@ -42,25 +51,21 @@ impl Standing {
     }
 }
 
-/// Asks for the token as [`AskToken`] does, and notes on the connection that it was shown.
-#[derive(Clone, Debug)]
-pub(crate) struct Admit(pub(crate) AskToken);
-
-impl Interceptor for Admit {
-    fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
-        let request = self.0.call(request)?;
-        if let Some(standing) = request.extensions().get::<Standing>() {
-            standing.show();
-        }
-        Ok(request)
-    }
-}
-
 /// A connection that was admitted; its place is free when it is dropped.
 pub(crate) struct Connection {
-    stream: TcpStream,
+    stream: Wire,
     standing: Standing,
     watch: Watch,
+}
+
+/// What is read and written.
+enum Wire {
+    Clear(TcpStream),
+    /// The handshake goes on, in the connection's own task, whenever that reads or writes.
+    Shaking(Tls, Box<Accept<TcpStream>>),
+    Tls(Box<TlsStream<TcpStream>>),
+    /// There is nothing to be read any more.
+    Broken,
 }
 
 /// Whether it is watched.
@@ -82,10 +87,20 @@ struct Closing {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, place: Place, told: oneshot::Receiver<()>) -> Self {
+    pub(super) fn new(
+        stream: TcpStream,
+        tls: Option<&Tls>,
+        place: Place,
+        told: oneshot::Receiver<()>,
+    ) -> Self {
         let shown = Shown {
             known: AtomicBool::new(false),
+            identity: OnceLock::new(),
             place,
+        };
+        let stream = match tls {
+            None => Wire::Clear(stream),
+            Some(tls) => Wire::Shaking(tls.clone(), Box::new(tls.acceptor().accept(stream))),
         };
         let late = Box::pin(sleep(SHOW));
         Self {
@@ -120,7 +135,37 @@ impl Connection {
         self.watch = Watch::Over;
         Err(io::ErrorKind::TimedOut.into())
     }
+
+    /// The stream, once it may go on and the handshake is over.
+    fn ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Pin<&mut dyn Stream>>> {
+        self.look(context)?;
+        if let Wire::Shaking(tls, accept) = &mut self.stream {
+            match ready!(Pin::new(accept).poll(context)) {
+                Ok(stream) => {
+                    let identity = tls.judge(stream.get_ref().1.peer_certificates());
+                    // It is set here alone, once.
+                    let _ = self.standing.0.identity.set(identity.map(Arc::new));
+                    self.stream = Wire::Tls(Box::new(stream));
+                }
+                Err(error) => {
+                    self.standing.0.place.no_tls();
+                    self.stream = Wire::Broken;
+                    return Poll::Ready(Err(error));
+                }
+            }
+        }
+        Poll::Ready(match &mut self.stream {
+            Wire::Clear(stream) => Ok(Pin::new(stream)),
+            Wire::Tls(stream) => Ok(Pin::new(&mut **stream)),
+            Wire::Shaking(..) | Wire::Broken => Err(io::ErrorKind::NotConnected.into()),
+        })
+    }
 }
+
+/// What both kinds of streams do.
+trait Stream: AsyncRead + AsyncWrite + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
 
 impl Drop for Connection {
     fn drop(&mut self) {
@@ -143,8 +188,7 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.look(context)?;
-        Pin::new(&mut self.stream).poll_read(context, into)
+        ready!(self.ready(context))?.poll_read(context, into)
     }
 }
 
@@ -154,8 +198,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.look(context)?;
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        ready!(self.ready(context))?.poll_write(context, bytes)
     }
 
     fn poll_write_vectored(
@@ -163,19 +206,24 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.look(context)?;
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        ready!(self.ready(context))?.poll_write_vectored(context, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        // Both kinds are.
+        true
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        ready!(self.ready(context))?.poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        match &mut self.stream {
+            // There is nobody yet to whom it could be said.
+            Wire::Shaking(..) | Wire::Broken => Poll::Ready(Ok(())),
+            Wire::Clear(stream) => Pin::new(stream).poll_shutdown(context),
+            Wire::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(context),
+        }
     }
 }

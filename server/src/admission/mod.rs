@@ -1,10 +1,12 @@
 //! Who may be connected to a server: limits on connections, above all on strangers, who have shown no valid
 //! token yet.
 //!
+//! Under TLS the handshake is a part of this: whoever has not finished it is a stranger, in a stranger's place and time.
 //! A stranger is closed when it has shown nothing for [`SHOW`], and gives way when others need its place. Whoever has
 //! shown a token is let alone from then on: no lock, no clock and no table stands between it and its calls.
 
 mod accept;
+mod admit;
 mod connection;
 mod places;
 
@@ -17,7 +19,7 @@ use rustix::process::{Resource, getrlimit};
 use tokio::sync::{Notify, oneshot};
 
 pub(crate) use accept::accept;
-pub(crate) use connection::Admit;
+pub(crate) use admit::{Admit, Peer};
 
 use crate::clock::Origin;
 use crate::limits::{Limit, Notices};
@@ -147,6 +149,11 @@ impl Place {
 
     fn reached(&self, limit: Limit) {
         self.connections.notices.reached(limit);
+    }
+
+    /// Whoever has connected speaks no TLS, or does not believe this server's certificate.
+    fn no_tls(&self) {
+        self.connections.notices.no_tls();
     }
 
     fn change(&self, change: impl FnOnce(&mut Places, u64)) {

@@ -7,6 +7,7 @@ use tradewind_proto::v1;
 
 use super::keep_lease::{KeepLeaseStream, keep_lease};
 use super::serve::{ServeStream, serve};
+use crate::admission::Peer;
 use crate::coordinator_task::Message;
 use crate::hosting::Hosting;
 use crate::refuse;
@@ -50,8 +51,10 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
         request: Request<v1::JoinRequest>,
     ) -> Result<Response<v1::JoinReply>, Status> {
         let coordinator = self.0.current()?;
+        let peer = Peer::of(request.extensions());
         let request = request.into_inner();
         let run = run_id(&request.run)?;
+        peer.speaks_for(&run, GroupId(request.group))?;
         let spec = request.spec.ok_or_else(|| missing("spec"))?;
         let spec = Box::new(spec.try_into().map_err(refuse::malformed)?);
         if request.life == 0 {
@@ -96,8 +99,10 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
         &self,
         request: Request<v1::AwaitReadyRequest>,
     ) -> Result<Response<v1::AwaitReadyReply>, Status> {
+        let peer = Peer::of(request.extensions());
         let request = request.into_inner();
         let run = run_id(&request.run)?;
+        peer.speaks_for(&run, GroupId(request.group))?;
         let who = caller(request.group, request.incarnation, request.rank);
         let ask = |reply| Message::AwaitReady(run, who, request.created, reply);
         let answer = self.0.current()?.call(ask).await;
@@ -130,8 +135,10 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
         &self,
         request: Request<v1::LeaseChunkRequest>,
     ) -> Result<Response<v1::LeaseChunkReply>, Status> {
+        let peer = Peer::of(request.extensions());
         let request = request.into_inner();
         let run = run_id(&request.run)?;
+        peer.speaks_for(&run, GroupId(request.group))?;
         let owner = (GroupId(request.group), Incarnation(request.incarnation));
         let ask = |reply| Message::LeaseChunk(run, owner, request.finished, request.held, reply);
         let chunk = self.0.current()?.call(ask).await.map_err(refuse::call)?;
@@ -147,8 +154,10 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
         &self,
         request: Request<v1::LeaveRequest>,
     ) -> Result<Response<v1::LeaveReply>, Status> {
+        let peer = Peer::of(request.extensions());
         let request = request.into_inner();
         let run = run_id(&request.run)?;
+        peer.speaks_for(&run, GroupId(request.group))?;
         let who = caller(request.group, request.incarnation, request.rank);
         let ask = |reply| Message::Leave(run, who, request.finished, reply);
         self.0.current()?.call(ask).await.map_err(refuse::call)?;
@@ -227,6 +236,7 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
         request: Request<v1::StatusRequest>,
     ) -> Result<Response<v1::StatusReply>, Status> {
         let coordinator = self.0.current()?;
+        let peer = Peer::of(request.extensions());
         let name = request.into_inner().run;
         let fleet = coordinator.call(Message::Fleet);
         let (runs, servers) = fleet.await.map_err(refuse::call)?;
@@ -234,10 +244,12 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
             status::encode_servers(servers)
         } else {
             let run = run_id(&name)?;
+            peer.belongs_to(&run)?;
             let asked = coordinator.call(|reply| Message::Status(run, reply));
             status::encode(asked.await.map_err(refuse::call)?)
         };
-        reply.runs = runs.iter().map(RunId::to_string).collect();
+        let runs = runs.iter().filter(|run| peer.hears_of(run));
+        reply.runs = runs.map(RunId::to_string).collect();
         reply.coordinator = coordinator.incarnation();
         Ok(Response::new(reply))
     }

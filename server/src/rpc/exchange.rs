@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_stream::Stream;
 use tonic::Status;
 use tonic::body::Body;
-use tradewind_common::{BlockId, Compression, RunId, ShardId};
+use tradewind_common::{BlockId, Compression, GroupId, RunId, ShardId};
 use tradewind_proto::convert;
 use tradewind_proto::frame::{FrameError, Framed, Outgoing, Part, Reader};
 use tradewind_proto::limits::{
@@ -21,6 +21,7 @@ use tradewind_proto::limits::{
 use tradewind_proto::v1::{self, PullFrame, PushFrame};
 
 use super::incoming::Incoming;
+use crate::admission::Peer;
 use crate::record::verdict_to_wire;
 use crate::refuse;
 use crate::registry::{Registry, RunEntry};
@@ -33,12 +34,13 @@ use tradewind_core::refusal::Refusal;
 use tradewind_core::shard::{Answer, Reply};
 
 /// Serves one stream: reads `body`, and answers with the body that is returned.
-pub fn exchange(registry: Arc<Registry>, stream: ReplyTo, body: Body) -> Body {
+pub(super) fn exchange(registry: Arc<Registry>, peer: Peer, stream: ReplyTo, body: Body) -> Body {
     let (answers, replies) = mpsc::unbounded_channel();
     let (ended, end) = oneshot::channel();
     let room = Arc::new(Semaphore::new(ROOM));
     let mut frames = Frames {
         registry,
+        peer,
         stream,
         answers,
         room: room.clone(),
@@ -125,6 +127,7 @@ impl Drop for Open {
 
 struct Frames {
     registry: Arc<Registry>,
+    peer: Peer,
     stream: ReplyTo,
     answers: Answers,
     room: Arc<Semaphore>,
@@ -147,7 +150,7 @@ impl Frames {
             while let Some(part) = reader.next(&mut bytes).map_err(refuse::no_frame)? {
                 let (run, entry, incoming) = match part {
                     Part::Head(frame, bulk) => {
-                        let (run, entry) = self.run(&frame.run)?;
+                        let (run, entry) = self.run(&frame)?;
                         let block = BlockId(frame.block);
                         let (length, form) = entry.block(block);
                         if !std::mem::take(&mut has_room) && !self.make_room(length).await {
@@ -181,7 +184,7 @@ impl Frames {
                 turn.spend(bytes as u64).await;
             }
             if let Some((frame, bytes)) = reader.beginning() {
-                let (run, entry) = self.run(&frame.run)?;
+                let (run, entry) = self.run(&frame)?;
                 let block = BlockId(frame.block);
                 let (length, form) = entry.block(block);
                 if !self.make_room(length).await {
@@ -226,14 +229,23 @@ impl Frames {
         }
     }
 
-    fn run(&mut self, name: &str) -> Result<(RunId, RunEntry), Status> {
-        if let Some(known) = self.runs.get(name) {
-            return Ok(known.clone());
+    /// The run of a frame, of which its sender may speak as it does.
+    fn run(&mut self, frame: &PushFrame) -> Result<(RunId, RunEntry), Status> {
+        let (run, entry) = match self.runs.get(&frame.run) {
+            Some(known) => known.clone(),
+            None => {
+                let run = convert::run_id(&frame.run).map_err(refuse::malformed)?;
+                self.peer.belongs_to(&run)?;
+                let entry = self.registry.find(&run).map_err(refuse::refusal)?;
+                let known = (run, entry);
+                self.runs.insert(frame.run.clone(), known.clone());
+                known
+            }
+        };
+        // Who only pulls is nobody in particular.
+        if frame.incarnation != 0 {
+            self.peer.speaks_for(&run, GroupId(frame.group))?;
         }
-        let run = convert::run_id(name).map_err(refuse::malformed)?;
-        let entry = self.registry.find(&run).map_err(refuse::refusal)?;
-        self.runs
-            .insert(name.to_owned(), (run.clone(), entry.clone()));
         Ok((run, entry))
     }
 

@@ -11,6 +11,7 @@ use tradewind_common::{Generation, GroupId, Incarnation, Rank, RunId};
 use tradewind_proto::convert;
 use tradewind_proto::v1;
 
+use crate::admission::Peer;
 use crate::coordinator_task::{CoordinatorHandle, Message};
 use crate::refuse;
 use tradewind_core::run::{Beat, Beaten, Caller};
@@ -29,12 +30,15 @@ pub(super) async fn keep_lease(
     coordinator: CoordinatorHandle,
     request: Request<Streaming<v1::Beat>>,
 ) -> Result<Replies, Status> {
+    let peer = Peer::of(request.extensions());
     let mut beats = request.into_inner();
     let first = beats.message().await.map_err(refuse::unreadable)?;
     let first = first.ok_or_else(|| Status::invalid_argument("a stream without a beat"))?;
+    let run = convert::run_id(&first.run).map_err(refuse::malformed)?;
+    peer.speaks_for(&run, GroupId(first.group))?;
     let keeper = Keeper {
         number: coordinator.number_stream(),
-        run: convert::run_id(&first.run).map_err(refuse::malformed)?,
+        run,
         caller: Caller {
             group: GroupId(first.group),
             incarnation: Incarnation(first.incarnation),

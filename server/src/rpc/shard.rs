@@ -20,6 +20,7 @@ use tradewind_proto::v1::{DecidedClock, ShardStatusReply, ShardStatusRequest};
 
 use super::exchange::exchange;
 use super::replicate::replicate;
+use crate::admission::Peer;
 use crate::refuse;
 use crate::registry::Registry;
 use tradewind_core::ReplyTo;
@@ -57,11 +58,12 @@ impl tower_service::Service<http::Request<Body>> for ShardService {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Answer {
+        let peer = Peer::of(request.extensions());
         let method = request.uri().path().rsplit('/').next();
         match method {
             Some("Exchange") => {
                 let stream = ReplyTo(self.streams.fetch_add(1, Ordering::Relaxed));
-                let body = exchange(self.registry.clone(), stream, request.into_body());
+                let body = exchange(self.registry.clone(), peer, stream, request.into_body());
                 Box::pin(ready(Ok(respond(body))))
             }
             Some("Replicate") => {
@@ -69,7 +71,7 @@ impl tower_service::Service<http::Request<Body>> for ShardService {
                 Box::pin(ready(Ok(respond(body))))
             }
             Some("ShardStatus") => {
-                let call = StatusCall(self.registry.clone());
+                let call = StatusCall(self.registry.clone(), peer);
                 Box::pin(async move {
                     let mut grpc =
                         Grpc::new(ProstCodec::default()).max_decoding_message_size(FRAME_BYTES_MAX);
@@ -93,22 +95,24 @@ fn respond(body: Body) -> http::Response<Body> {
     response
 }
 
-struct StatusCall(Arc<Registry>);
+struct StatusCall(Arc<Registry>, Peer);
 
 impl UnaryService<ShardStatusRequest> for StatusCall {
     type Response = ShardStatusReply;
     type Future = Pin<Box<dyn Future<Output = Result<Response<ShardStatusReply>, Status>> + Send>>;
 
     fn call(&mut self, request: Request<ShardStatusRequest>) -> Self::Future {
-        Box::pin(status(self.0.clone(), request.into_inner()))
+        Box::pin(status(self.0.clone(), self.1.clone(), request.into_inner()))
     }
 }
 
 async fn status(
     registry: Arc<Registry>,
+    peer: Peer,
     request: ShardStatusRequest,
 ) -> Result<Response<ShardStatusReply>, Status> {
     let run = convert::run_id(&request.run).map_err(refuse::malformed)?;
+    peer.belongs_to(&run)?;
     let shard = registry.shard(&run, ShardId(request.shard));
     let shard = shard.map_err(refuse::refusal)?;
     let status = shard.status(request.digest).await.map_err(refuse::gone)?;

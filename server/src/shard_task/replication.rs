@@ -16,7 +16,7 @@ use tonic::{Code, Status};
 use tower_service::Service;
 use tradewind_common::{Generation, RunId, ServerId, ShardId};
 use tradewind_process::supervise;
-use tradewind_proto::auth::{ShowToken, Token};
+use tradewind_proto::auth::Credentials;
 use tradewind_proto::frame::{Outgoing, Part, Reader};
 use tradewind_proto::limits::{HTTP2_FRAME_BYTES, WINDOW_BYTES};
 use tradewind_proto::v1;
@@ -46,7 +46,7 @@ pub struct Copy {
 /// The ways to the copies of one shard. They end when it is dropped.
 pub(crate) struct Copies {
     name: (RunId, ShardId),
-    token: Token,
+    credentials: Credentials,
     /// Weak, so that a shard that nobody speaks to any more ends.
     mailbox: mpsc::WeakSender<Message>,
     ways: HashMap<ServerId, Way>,
@@ -68,12 +68,12 @@ impl Drop for Way {
 impl Copies {
     pub(crate) fn new(
         name: (RunId, ShardId),
-        token: Token,
+        credentials: Credentials,
         mailbox: mpsc::WeakSender<Message>,
     ) -> Self {
         Self {
             name,
-            token,
+            credentials,
             mailbox,
             ways: HashMap::new(),
         }
@@ -89,7 +89,7 @@ impl Copies {
             let way = keep(
                 self.name.clone(),
                 copy.clone(),
-                self.token.clone(),
+                self.credentials.clone(),
                 self.mailbox.clone(),
             );
             let (run, shard) = &self.name;
@@ -140,11 +140,11 @@ impl Copies {
 async fn keep(
     name: (RunId, ShardId),
     copy: Copy,
-    token: Token,
+    credentials: Credentials,
     mailbox: mpsc::WeakSender<Message>,
 ) {
     loop {
-        let Err(status) = replicate(&name, &copy, &token, &mailbox).await else {
+        let Err(status) = replicate(&name, &copy, &credentials, &mailbox).await else {
             return;
         };
         tracing::debug!(
@@ -159,21 +159,20 @@ async fn keep(
 async fn replicate(
     name: &(RunId, ShardId),
     copy: &Copy,
-    token: &Token,
+    credentials: &Credentials,
     mailbox: &mpsc::WeakSender<Message>,
 ) -> Result<(), Status> {
     let failed = |error: tonic::transport::Error| Status::from_error(error.into());
     let channel = Endpoint::try_from(format!("http://{}", copy.address))
         .map_err(failed)?
         .connect_timeout(CONNECT)
-        .tcp_nodelay(true)
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
         .max_frame_size(HTTP2_FRAME_BYTES)
-        .connect()
+        .connect_with_connector(credentials.connector())
         .await
         .map_err(failed)?;
-    let mut channel = InterceptedService::new(channel, ShowToken(token.clone()));
+    let mut channel = InterceptedService::new(channel, credentials.show());
     let (records, queue) = mpsc::unbounded_channel::<Record>();
     let (run, shard) = name.clone();
     let frames =

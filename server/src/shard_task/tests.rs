@@ -18,7 +18,7 @@ use tradewind_common::{
     BlockId, Clock, Generation, GroupId, Incarnation, RunId, ServerId, ShardId, TensorKind,
     TensorSpec,
 };
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 
 use super::{Message, Ordered, ShardHandle};
 use crate::budget::Budget;
@@ -84,7 +84,7 @@ async fn counts_too_far() {
     let surroundings = Surroundings {
         server,
         origin,
-        token: Token::default(),
+        credentials: Credentials::default(),
         folder: None,
         reports,
         arriving: Budget::new(Arc::new(Notices::new(server, origin, None))),

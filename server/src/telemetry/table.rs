@@ -65,6 +65,8 @@ metrics! {
     RUNS: Gauge = "tradewind_runs" [];
     /// How often a limit that guards the server was reached, by limit
     LIMITS: Counter = "tradewind_limits_reached_total" ["limit"];
+    /// Calls refused because of who calls, by reason; `no-tls` counts connections whose handshake came to nothing
+    CALLERS_REFUSED: Counter = "tradewind_callers_refused_total" ["reason"];
     /// Open connections: those that have shown a valid token are `known`, the others each a `stranger`
     CONNECTIONS: Gauge = "tradewind_connections" ["standing"];
     /// Lines of the log that could not be written

@@ -11,7 +11,7 @@ use tradewind_client::stopwatch::wall;
 use tradewind_common::record::Measure;
 use tradewind_common::{GroupId, Rank, TensorKind};
 use tradewind_programs::worker::{CoordinatorArgument, TrainArguments};
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 use tradewind_worker::data::{Asked, Batch, DataError, Dataset, Field, Kind as Number, Split};
 use tradewind_worker::lives::live;
 use tradewind_worker::member::{Entry, Member};
@@ -58,7 +58,7 @@ impl BulkArguments {
                 CoordinatorArgument::Address(address) => CoordinatorAt::Address(address),
                 CoordinatorArgument::File(file) => CoordinatorAt::File(file),
             },
-            token: Token::from_env()?,
+            credentials: Credentials::from_env()?,
         };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)

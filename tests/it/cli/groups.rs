@@ -10,7 +10,7 @@ use tonic::transport::Channel;
 use tradewind_common::{environment, run_files};
 use tradewind_programs::WORKER;
 use tradewind_programs::worker::{CoordinatorArgument, THREADS, TrainArguments, WorkerArguments};
-use tradewind_proto::auth::{ShowToken, Token};
+use tradewind_proto::auth::{Credentials, ShowToken};
 use tradewind_proto::v1::coordinator_client::CoordinatorClient;
 use tradewind_proto::v1::{AttachRequest, DrainRequest};
 use tradewind_server::store::read_address;
@@ -27,7 +27,8 @@ fn coordinator(running: &Running, runtime: &Runtime) -> Client {
     let address = format!("http://{}", there.address);
     let endpoint = Channel::from_shared(address).unwrap();
     let channel = runtime.block_on(endpoint.connect()).unwrap();
-    CoordinatorClient::with_interceptor(channel, ShowToken(Token::new(&token).unwrap()))
+    let shown = Credentials::new(&token, None).unwrap();
+    CoordinatorClient::with_interceptor(channel, shown.show())
 }
 
 /// Another rank than those that the launcher has started.

@@ -13,7 +13,7 @@ use tradewind_common::placement::Placement;
 use tradewind_common::schedule;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, GroupId, Incarnation, Layout, Rank, RunId};
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 use tradewind_tests::cluster::fleet::Fleet;
 
 use super::wire::Proxy;
@@ -46,7 +46,7 @@ impl Counting<'_> {
     /// Joins, creates if it is told to, and pulls; then makes so many exchanges, and counts those.
     pub(super) async fn exchange(self, exchanges: u32) -> Seen {
         let reach = Reach {
-            token: Token::default(),
+            credentials: Credentials::default(),
             retry: PATIENCE,
             connections: self.connections,
         };

@@ -14,7 +14,7 @@ use tradewind_client::order::permutation;
 use tradewind_client::reader::{Pulled, pull};
 use tradewind_common::{GroupId, Rank, TensorKind};
 use tradewind_config::Config;
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::training::{self, Training};
@@ -256,7 +256,7 @@ fn trained(config: &Config, data: Numbers) -> Normed {
                     life: 1,
                     device: Device::Cpu,
                     coordinator: coordinator.clone(),
-                    token: Token::default(),
+                    credentials: Credentials::default(),
                 };
                 let handle = runtime.handle();
                 scope.spawn(move || rank(entry, data, handle));
@@ -266,7 +266,7 @@ fn trained(config: &Config, data: Numbers) -> Normed {
     let model = Normed::new(data);
     let spec = config.spec(tensor_specs(model.tensors()), SAMPLES as u64);
     let reach = Reach {
-        token: Token::default(),
+        credentials: Credentials::default(),
         retry: Duration::from_secs(10),
         connections: 1,
     };

@@ -10,7 +10,7 @@ use tradewind_client::network::Reach;
 use tradewind_client::reader::pull;
 use tradewind_common::{GroupId, Rank, TensorKind};
 use tradewind_config::Config;
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 use tradewind_tests::cluster::fleet::{Fleet, Setup};
 use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::training::{self, Training};
@@ -122,7 +122,7 @@ fn trained(before: impl Fn(&Fleet, usize) + Send + Sync + 'static) -> Vec<u32> {
         life: 1,
         device: Device::Cpu,
         coordinator: coordinator.clone(),
-        token: Token::default(),
+        credentials: Credentials::default(),
     };
     std::thread::scope(|scope| {
         let watched = fleet.clone();
@@ -137,7 +137,7 @@ fn trained(before: impl Fn(&Fleet, usize) + Send + Sync + 'static) -> Vec<u32> {
     });
     let spec = config.spec(tensor_specs(Line::new(|_| ()).tensors()), SAMPLES as u64);
     let reach = Reach {
-        token: Token::default(),
+        credentials: Credentials::default(),
         retry: Duration::from_secs(10),
         connections: 1,
     };

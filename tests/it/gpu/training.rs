@@ -7,7 +7,7 @@ use tch::{Kind, Tensor};
 use tokio::runtime::Builder;
 use tradewind_client::membership::End;
 use tradewind_common::{GroupId, Rank, TensorKind};
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::rank::member;
 use tradewind_tests::cluster::training::{self, Training};
@@ -120,7 +120,7 @@ fn train(gpus: &[u32], settings: &[&str], told: impl Fn(usize) + Clone + Send + 
                     life: 1,
                     device: device_of(*gpu),
                     coordinator: fleet.coordinator(),
-                    token: Token::default(),
+                    credentials: Credentials::default(),
                 };
                 let told = move |step| {
                     if rank == 0 {

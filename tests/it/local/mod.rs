@@ -19,7 +19,7 @@ use tokio::runtime::Builder;
 use tradewind_client::recorder::Recorder;
 use tradewind_common::{GroupId, Rank, TensorKind};
 use tradewind_config::Config;
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::training::{self, Training};
@@ -236,7 +236,7 @@ fn train(config: &Config, differs: Differs) -> BTreeMap<Who, Vec<Begun>> {
                 life: 1,
                 device: Device::Cpu,
                 coordinator: fleet.coordinator(),
-                token: Token::default(),
+                credentials: Credentials::default(),
             };
             logs.insert(who, log.clone());
             let probe = Probe {

@@ -19,7 +19,7 @@ use tradewind_common::spec::{ConsistencySpec, DecayExempt, FaultSpec, OptimizerS
 use tradewind_common::{
     BlockId, Clock, GroupId, Incarnation, Layout, Rank, RunId, TensorKind, TensorSpec,
 };
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 use tradewind_tests::cluster::fleet::Fleet;
 
 /// For a slow and noisy machine; a hang fails the test.
@@ -89,7 +89,7 @@ pub(super) fn enter(
     runtime: &Runtime,
 ) -> Ready {
     let reach = Reach {
-        token: Token::default(),
+        credentials: Credentials::default(),
         retry: PATIENCE,
         connections: 1,
     };

@@ -8,7 +8,7 @@ use tch::{Device, Kind, Tensor};
 use tokio::runtime::{Builder, Handle};
 use tradewind_common::{GroupId, Rank, TensorKind};
 use tradewind_config::Config;
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::training::{self, Training};
@@ -128,7 +128,7 @@ fn only_answered_samples_are_finished() {
                 life,
                 device: Device::Cpu,
                 coordinator: fleet.coordinator(),
-                token: Token::default(),
+                credentials: Credentials::default(),
             };
             let (before, failed) = one_life(entry(1), Some(FAILS), runtime.handle());
             let failed = failed.unwrap_err();

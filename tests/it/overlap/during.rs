@@ -14,7 +14,7 @@ use tradewind_client::exchange_error::ExchangeError;
 use tradewind_common::layout::Block;
 use tradewind_common::{GroupId, Layout, Rank, TensorKind};
 use tradewind_config::Config;
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 use tradewind_proto::v1::{Pull, PushFrame, push_frame};
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::rank::{live, member};
@@ -177,7 +177,7 @@ fn train(
                 life: 1,
                 device: Device::Cpu,
                 coordinator: coordinator.clone(),
-                token: Token::default(),
+                credentials: Credentials::default(),
             };
             let (event, runtime) = (events.next().unwrap_or(Event::Nothing), runtime.clone());
             let (done, ended) = sync_channel(1);

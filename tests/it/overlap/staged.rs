@@ -12,7 +12,7 @@ use tch::{Device, Kind, Tensor};
 use tokio::runtime::Runtime;
 use tradewind_common::{GroupId, Rank, TensorKind};
 use tradewind_config::Config;
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::training::{self, Training};
@@ -158,7 +158,7 @@ fn train(config: &Config, staged: bool) -> Vec<Vec<u32>> {
                 life: 1,
                 device: Device::Cpu,
                 coordinator: fleet.coordinator(),
-                token: Token::default(),
+                credentials: Credentials::default(),
             };
             let (bad, runtime) = (ranks.is_empty(), runtime.clone());
             let (done, ended) = sync_channel(1);

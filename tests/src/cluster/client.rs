@@ -5,7 +5,7 @@ use std::time::Duration;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status, Streaming};
-use tradewind_proto::auth::{ShowToken, Token};
+use tradewind_proto::auth::{Credentials, ShowToken};
 use tradewind_proto::v1::coordinator_client::CoordinatorClient;
 use tradewind_proto::v1::host_client::HostClient;
 use tradewind_proto::v1::shard_client::ShardClient;
@@ -30,12 +30,11 @@ pub struct Client {
 
 impl Client {
     /// Clients of the servers at these addresses, which need not be there yet.
-    pub(super) fn connect(coordinator: &str, servers: &[String], token: &str) -> Self {
-        let show = ShowToken(Token::new(token).expect("a token of visible ASCII"));
-        let channel = |address: &String| connect(address, &show);
+    pub(super) fn connect(coordinator: &str, servers: &[String], shown: &Credentials) -> Self {
+        let channel = |address: &String| connect(address, shown);
         let channels: Vec<Authorized> = servers.iter().map(channel).collect();
         Self {
-            coordinator: CoordinatorClient::new(connect(coordinator, &show)),
+            coordinator: CoordinatorClient::new(connect(coordinator, shown)),
             shards: channels.iter().cloned().map(ShardClient::new).collect(),
             hosts: channels.into_iter().map(HostClient::new).collect(),
         }
@@ -84,9 +83,10 @@ impl Client {
     }
 }
 
-fn connect(address: &str, show: &ShowToken) -> Authorized {
+fn connect(address: &str, shown: &Credentials) -> Authorized {
     let endpoint = Endpoint::try_from(format!("http://{address}")).expect("an address");
-    InterceptedService::new(endpoint.connect_lazy(), show.clone())
+    let channel = endpoint.connect_with_connector_lazy(shown.connector());
+    InterceptedService::new(channel, shown.show())
 }
 
 /// The messages of a stream up to its end or its error.

@@ -13,7 +13,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tradewind_client::coordinator::CoordinatorAt as Sought;
 use tradewind_common::ServerId;
-use tradewind_proto::auth::Token;
+use tradewind_common::identity::Identity;
+use tradewind_proto::auth::Credentials;
 use tradewind_server::store::read_address;
 use tradewind_server::{Config, CoordinatorAt, serve};
 
@@ -125,7 +126,7 @@ impl Fleet {
             address: gate.as_ref().map_or(&*address, Gate::address).to_owned(),
             host: format!("host-{server}"),
             coordinator,
-            token: Token::new(&self.setup.token).expect("a token of visible ASCII"),
+            credentials: self.credentials(),
             folder: self.setup.folder.clone(),
             resume: self.setup.resume.clone(),
             lease_ms: self.setup.lease_ms,
@@ -285,9 +286,20 @@ impl Fleet {
         }
     }
 
-    /// What it asks for.
-    pub fn token(&self) -> &str {
-        &self.setup.token
+    /// What its servers show and ask for.
+    ///
+    /// # Panics
+    /// If the token cannot be sent.
+    pub fn credentials(&self) -> Credentials {
+        self.setup.credentials(&Identity::Server)
+    }
+
+    /// What somebody shows whom its authority knows; without one, the token.
+    ///
+    /// # Panics
+    /// If the token cannot be sent.
+    pub fn credentials_of(&self, identity: &Identity) -> Credentials {
+        self.setup.credentials(identity)
     }
 
     /// Runs a test against the fleet.
@@ -295,20 +307,28 @@ impl Fleet {
         self.runtime.block_on(test)
     }
 
-    /// Fresh connections that show the fleet's token.
+    /// Fresh connections that show what the fleet's servers show.
     pub async fn client(&self) -> Client {
-        self.client_with(&self.setup.token).await
+        self.client_as(&self.credentials())
+    }
+
+    /// Fresh connections that show this.
+    pub fn client_as(&self, shown: &Credentials) -> Client {
+        Client::connect(&self.coordinator_address(), &self.addresses(), shown)
     }
 
     /// Fresh connections that show another token.
+    ///
+    /// # Panics
+    /// If it cannot be sent.
     pub async fn client_with(&self, token: &str) -> Client {
-        Client::connect(&self.coordinator_address(), &self.addresses(), token)
+        self.client_as(&Credentials::new(token, None).expect("a token of visible ASCII"))
     }
 
     /// Fresh connections, which take this server for the coordinator's.
     pub async fn client_of(&self, server: usize) -> Client {
         let addresses = self.addresses();
-        Client::connect(&addresses[server], &addresses, &self.setup.token)
+        Client::connect(&addresses[server], &addresses, &self.credentials())
     }
 
     fn entries(&self) -> MutexGuard<'_, Vec<ServerEntry>> {

@@ -16,7 +16,6 @@ use tradewind_client::network::Reach;
 use tradewind_common::schedule::Seen;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, Rank, RunId};
-use tradewind_proto::auth::Token;
 
 use super::client::ANSWER;
 use super::fleet::Fleet;
@@ -314,7 +313,7 @@ pub async fn read(fleet: &Fleet, run: &str, layout: &Arc<Layout>) -> Vec<f32> {
 
 fn reach(fleet: &Fleet, retry: Duration) -> Reach {
     Reach {
-        token: Token::new(fleet.token()).expect("a token of visible ASCII"),
+        credentials: fleet.credentials(),
         retry,
         connections: 1,
     }

@@ -292,7 +292,7 @@ mod tests {
     use std::net::TcpListener;
 
     use tradewind_common::{GroupId, Incarnation, RunId, ShardId, TensorKind, layout::TensorSpec};
-    use tradewind_proto::auth::Token;
+    use tradewind_proto::auth::Credentials;
 
     use super::*;
     use crate::core::session::{Identity, Session};
@@ -317,9 +317,9 @@ mod tests {
         };
         let session = Session::new(identity, Clock(5), [(BlockId(0), ShardId(0))]);
         let directory = Directory::fixed(holding(1, Some((0, &address))));
-        let token = Token::default();
+        let credentials = Credentials::default();
         let reach = Reach {
-            token,
+            credentials,
             retry,
             connections: 1,
         };

@@ -1,19 +1,12 @@
-//! How a worker reaches servers: channels, tokens, and for how long it tries.
+//! How a worker reaches servers: channels, credentials, and for how long it tries.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::Uri;
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
-
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
-use tradewind_proto::auth::{ShowToken, Token};
+use tradewind_proto::auth::{Credentials, ShowToken};
 use tradewind_proto::limits::{HTTP2_FRAME_BYTES, WINDOW_BYTES};
-use tradewind_proto::socket;
 
 /// A connection that shows the fleet's token.
 pub type Authorized = InterceptedService<Channel, ShowToken>;
@@ -36,8 +29,8 @@ pub fn wire() -> std::io::Result<Runtime> {
 /// How servers are reached.
 #[derive(Clone, Debug)]
 pub struct Reach {
-    /// The fleet's token.
-    pub token: Token,
+    /// What it shows, and asks of servers.
+    pub credentials: Credentials,
     /// How long a server that cannot be reached, or is not ready, is tried again.
     pub retry: Duration,
     /// Connections of an exchange to each shard, at least 1.
@@ -65,34 +58,9 @@ impl Reach {
             .keep_alive_while_idle(true)
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES)
-            .connect_with_connector(Connector)
+            .connect_with_connector(self.credentials.connector())
             .await
             .map_err(unavailable)?;
-        Ok(InterceptedService::new(
-            channel,
-            ShowToken(self.token.clone()),
-        ))
-    }
-}
-
-/// Opens connections that are tuned for exchanges.
-struct Connector;
-
-impl tower_service::Service<Uri> for Connector {
-    type Response = TokioIo<TcpStream>;
-    type Error = std::io::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        Box::pin(async move {
-            let authority = uri.authority().map_or("", |authority| authority.as_str());
-            let connection = TcpStream::connect(authority).await?;
-            socket::tune(&connection);
-            Ok(TokioIo::new(connection))
-        })
+        Ok(InterceptedService::new(channel, self.credentials.show()))
     }
 }

@@ -42,7 +42,7 @@ impl RankSettings {
     /// meet, and with what its names there begin.
     pub fn meeting(&self, incarnation: Incarnation) -> (GroupKey, String) {
         let name = format!("{}/{}/{incarnation}", self.id.run, self.id.group);
-        let key = GroupKey::of(&self.reach.token, &name);
+        let key = GroupKey::of(self.reach.credentials.token(), &name);
         let prefix = format!("{}/{name}", key.prefix());
         (key, prefix)
     }

@@ -36,7 +36,7 @@ pub fn start(settings: &RankSettings, collector: Option<&str>) -> Result<(), Bad
     };
     let RankId { run, group, rank } = &settings.id;
     let process = format!("group {group} rank {rank}");
-    let secret = settings.reach.token.secret();
+    let secret = settings.reach.credentials.token().secret();
     let tracer = Tracer::start(collector, process, secret, &settings.runtime)?;
     TRACES.get_or_init(|| RankTraces {
         tracer,

@@ -100,8 +100,16 @@ fn of_refusal(status: &Status) -> Verdict {
         Reason::LeaseRefused,
     ];
     /// What is configured does not change.
-    const LASTING: [Reason; 7] = [
+    const LASTING: [Reason; 15] = [
         Reason::BadToken,
+        Reason::NoCertificate,
+        Reason::SelfSigned,
+        Reason::OtherAuthority,
+        Reason::ExpiredCertificate,
+        Reason::BadCertificate,
+        Reason::WrongRole,
+        Reason::WrongRun,
+        Reason::WrongGroup,
         Reason::Malformed,
         Reason::BadSpecification,
         Reason::SpecificationDiffers,

@@ -9,7 +9,7 @@ use tradewind_common::ServerId;
 use tradewind_common::exit::Exit;
 use tradewind_config::command_override;
 use tradewind_process::{complain, supervise_thread};
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 use tradewind_server::{Config as ServerConfig, CoordinatorAt as Coordinates, serve};
 
 use crate::entry::{Entry, read};
@@ -30,7 +30,7 @@ pub fn begin(file: &Path, command: &[String], secret: &str) -> anyhow::Result<En
     let overrides = OVERRIDES.map(str::to_owned).into_iter();
     let overrides: Vec<String> = overrides.chain([command_override(command)]).collect();
     let config = read(file, &overrides)?;
-    let token = Token::new(secret)?;
+    let credentials = Credentials::new(secret, None)?;
     let listener = std::net::TcpListener::bind("127.0.0.1:0")
         .context("cannot listen on the loopback interface")?;
     listener.set_nonblocking(true)?;
@@ -41,7 +41,7 @@ pub fn begin(file: &Path, command: &[String], secret: &str) -> anyhow::Result<En
         host: config.cluster.host.clone(),
         address: address.clone(),
         coordinator: Coordinates::Here { servers: 1 },
-        token: token.clone(),
+        credentials: credentials.clone(),
         folder: None,
         resume: None,
         lease_ms: config.liveness.lease_ms,
@@ -59,5 +59,5 @@ pub fn begin(file: &Path, command: &[String], secret: &str) -> anyhow::Result<En
         tradewind_process::exit(Exit::Failed.number().into())
     };
     supervise_thread("the server of a rank that is alone", run)?;
-    Entry::first(config, CoordinatorAt::Address(address), token)
+    Entry::first(config, CoordinatorAt::Address(address), credentials)
 }

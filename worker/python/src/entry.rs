@@ -11,7 +11,7 @@ use tradewind_config::{Config, Precision, Tasks};
 use tradewind_programs::worker::{
     CoordinatorArgument, EvaluateArguments, THREADS, TrainArguments, WorkerArguments, WorkerVerb,
 };
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 
 /// A rank's start.
 pub struct Entry {
@@ -29,8 +29,8 @@ pub struct Entry {
     pub threads: i32,
     /// Where the coordinator is.
     pub coordinator: CoordinatorAt,
-    /// The fleet's token.
-    pub token: Token,
+    /// What it shows, and asks of servers.
+    pub credentials: Credentials,
     /// Where the group's first rank writes its steps down.
     pub recorder: Recorder,
     /// The run's folder; a rank that is alone has none.
@@ -76,7 +76,7 @@ impl Entry {
             threads,
             metrics,
         } = arguments;
-        let token = Token::from_env()?;
+        let credentials = Credentials::from_env()?;
         let folder = config.parent().map(Path::to_owned);
         let mut config = read(&config, &[])?;
         if let Some(host) = host {
@@ -90,7 +90,7 @@ impl Entry {
             life: (wall() * 1e9) as u64,
             threads,
             coordinator: found_at(coordinator),
-            token,
+            credentials,
             recorder: Recorder::open(metrics.as_deref()).context("cannot open the metrics")?,
             folder,
             evaluates: None,
@@ -109,7 +109,7 @@ impl Entry {
             host,
             threads,
         } = arguments;
-        let token = Token::from_env()?;
+        let credentials = Credentials::from_env()?;
         let folder = config.parent().map(Path::to_owned);
         let mut config = read(&config, &[])?;
         if let Some(host) = host {
@@ -131,12 +131,16 @@ impl Entry {
                 out,
                 milestones,
             }),
-            ..Self::first(config, found_at(coordinator), token)?
+            ..Self::first(config, found_at(coordinator), credentials)?
         })
     }
 
     /// The first rank of the first group, without files.
-    pub fn first(config: Config, coordinator: CoordinatorAt, token: Token) -> anyhow::Result<Self> {
+    pub fn first(
+        config: Config,
+        coordinator: CoordinatorAt,
+        credentials: Credentials,
+    ) -> anyhow::Result<Self> {
         Ok(Self {
             config,
             group: GroupId(0),
@@ -145,7 +149,7 @@ impl Entry {
             life: (wall() * 1e9) as u64,
             threads: THREADS,
             coordinator,
-            token,
+            credentials,
             recorder: Recorder::open(None)?,
             folder: None,
             evaluates: None,

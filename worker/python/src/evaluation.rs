@@ -128,7 +128,7 @@ impl Evaluator {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         Ok(Self {
             reach: Reach {
-                token: entry.token,
+                credentials: entry.credentials,
                 retry: Duration::from_millis(entry.config.liveness.retry_ms),
                 connections: entry.config.exchange.connections,
             },
@@ -167,7 +167,7 @@ impl Evaluator {
     /// By which the ranks that evaluate know what one of them has written in the store where they meet.
     pub fn store_key(&self) -> GroupKey {
         let name = format!("{}/evaluation", self.config.name);
-        GroupKey::of(&self.reach.token, &name)
+        GroupKey::of(self.reach.credentials.token(), &name)
     }
 
     /// Puts other values in their place.

@@ -178,14 +178,14 @@ impl Trainer {
             rank,
             life,
             coordinator,
-            token,
+            credentials,
             recorder,
             ..
         } = entry;
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).enable_all().build()?;
         let reach = Reach {
-            token,
+            credentials,
             retry: Duration::from_millis(config.liveness.retry_ms),
             connections: config.exchange.connections,
         };

@@ -13,7 +13,7 @@ use tradewind_client::streams::Streams;
 use tradewind_client::testing::{Does, FakeShard};
 use tradewind_common::{BlockId, GroupId, Incarnation, RunId, ShardId, TensorKind, TensorSpec};
 use tradewind_config::Config;
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 use tradewind_proto::v1::{DType, PullFrame, PushFrame, Verdict, push_frame};
 
 use super::*;
@@ -121,7 +121,7 @@ impl OneRank {
         let session = Session::new(identity, Clock(5), [(BlockId(0), ShardId(0))]);
         let session = session.with_overlap(config.train.overlap);
         let reach = Reach {
-            token: Token::default(),
+            credentials: Credentials::default(),
             retry: std::time::Duration::ZERO,
             connections: 1,
         };

@@ -14,7 +14,7 @@ use tradewind_client::verdict::Verdict;
 use tradewind_common::record::{Measure, StepRecord};
 use tradewind_common::{GroupId, Rank, TensorKind};
 use tradewind_config::Config;
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 use tradewind_proto::refusal::{Reason, status};
 use tradewind_proto::v1::{
     BeatReply, CopyHolder, DType, Holders, Holding, JoinReply, Placement, PullFrame, PushFrame,
@@ -202,7 +202,7 @@ fn member_with(
         life: 77,
         device: Device::Cpu,
         coordinator: CoordinatorAt::Address(coordinator.address.clone()),
-        token: Token::default(),
+        credentials: Credentials::default(),
     };
     let recorder = Recorder::open(metrics).unwrap();
     let mut member = Member::with_task(entry, task, recorder, runtime.handle()).unwrap();

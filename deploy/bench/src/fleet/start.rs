@@ -81,7 +81,7 @@ impl Fleet {
             };
             let (program, arguments) = options.wrapped("server", index, program, arguments);
             let log = options.file(role, "log");
-            let environment = environment(options.token, THREADS);
+            let environment = environment(options.token, None, THREADS);
             let mut process = Process::start(role, &program, &arguments, &environment, &log)?;
             let address = wait_for_address(&mut process, &file);
             self.servers.push(process);
@@ -120,7 +120,7 @@ impl Fleet {
             let (program, arguments) = options.wrapped("client", index, helper()?, arguments);
             let role = Role::Bench(self.names.client, index);
             let log = options.file(role, "log");
-            let environment = environment(options.token, THREADS);
+            let environment = environment(options.token, None, THREADS);
             let (process, orders, answers) =
                 Process::start_piped(role, &program, &arguments, &environment, &log)?;
             self.clients.push(process);

@@ -13,6 +13,7 @@ use tradewind_proto::v1::host_server::{Host, HostServer};
 use tradewind_proto::v1::{CoordinateReply, CoordinateRequest, PingReply, PingRequest};
 
 use super::*;
+use crate::Secrets;
 use crate::{Programs, RankProgram, Roster, processes};
 use tradewind_folder::events::fixture::run;
 use tradewind_folder::run::RunFolder;
@@ -102,7 +103,7 @@ impl Stage {
                 config: &self.config,
                 programs: &self.programs,
                 folder: &self.folder,
-                token: "secret",
+                secrets: &Secrets::of_token("secret"),
                 lives_before: 0,
                 resume: self.resume,
                 gpus: self.gpus,

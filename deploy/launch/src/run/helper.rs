@@ -1,7 +1,9 @@
 //! Verbs of the worker that are no ranks.
 
 use super::{Interruption, Outcome};
-use crate::{Keeper, LOOK, Process, Programs, Role, environment};
+use crate::secrets::rank;
+use crate::{Keeper, LOOK, Process, Programs, Role, Secrets};
+use tradewind_common::RunId;
 use tradewind_common::run_files::{CHECK_LOG, evaluate_log};
 use tradewind_folder::run::RunFolder;
 use tradewind_process::log::say;
@@ -13,7 +15,8 @@ use tradewind_programs::worker::{
 pub(super) struct Helper<'a> {
     pub(super) programs: &'a Programs,
     pub(super) folder: &'a RunFolder,
-    pub(super) token: &'a str,
+    pub(super) secrets: &'a Secrets,
+    pub(super) run: &'a RunId,
 }
 
 impl Helper<'_> {
@@ -44,11 +47,12 @@ impl Helper<'_> {
 
     fn start(&self, role: Role, log: &str, arguments: WorkerArguments) -> anyhow::Result<Process> {
         let log = self.folder.file(log);
-        let threads = match &arguments.verb {
-            WorkerVerb::Evaluate(evaluate) => evaluate.threads,
-            WorkerVerb::Check(_) | WorkerVerb::Train(_) | WorkerVerb::Tasks(_) => THREADS,
+        let (threads, group) = match &arguments.verb {
+            // One process that evaluates alone reads as a rank of the first group does.
+            WorkerVerb::Evaluate(evaluate) => (evaluate.threads, evaluate.group.unwrap_or(0)),
+            WorkerVerb::Check(_) | WorkerVerb::Train(_) | WorkerVerb::Tasks(_) => (THREADS, 0),
         };
-        let environment = environment(self.token, threads);
+        let environment = self.secrets.environment(&rank(self.run, group), threads)?;
         let command = self.programs.rank.command(&arguments, &environment)?;
         Process::start_command(role, command, &log)
     }

@@ -6,6 +6,7 @@ mod asked;
 mod attach;
 mod cancel;
 mod client;
+mod enrol;
 mod fleet;
 mod gave_up;
 mod handing_in;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use tradewind_common::run_files;
-use tradewind_config::Config;
+use tradewind_config::{Config, Security};
 use tradewind_process::log;
 
 use super::asked::{Asked, check};
@@ -14,8 +14,9 @@ use super::job::{self, Component, What};
 use super::jobs::Job;
 use super::render::{Purpose, Script};
 use super::standing::unfinished;
-use super::{client, fleet};
-use crate::run::{accepted, changed, newest_snapshot, secret};
+use super::{client, enrol, fleet};
+use crate::run::{accepted, changed, newest_snapshot};
+use crate::secrets::{secret, security};
 use tradewind_folder::found::{FLEET, IS_FLEET};
 use tradewind_folder::run::{RunFolder, forget_end};
 use tradewind_process::log::say;
@@ -86,6 +87,10 @@ pub fn render(arguments: &Render) -> anyhow::Result<()> {
 pub fn submit(arguments: &Submit) -> anyhow::Result<Option<PathBuf>> {
     let (config, out) = arguments.asked.read()?;
     check(&config)?;
+    if arguments.fleet.is_none() {
+        // A fleet's own configuration says what guards it.
+        security(&config, false)?;
+    }
     let components = components(&config, arguments.fleet.as_ref());
     let script = Script {
         config: &config,
@@ -116,7 +121,7 @@ pub fn submit(arguments: &Submit) -> anyhow::Result<Option<PathBuf>> {
             folder.write(FLEET, &fleet.path.display().to_string())?;
             fleet.token()?
         }
-        None => secret()?,
+        None => new_token(&config)?,
     };
     let out = folder.path().to_owned();
     let script = Script {
@@ -220,13 +225,14 @@ fn lone_nodes(components: &[Component]) -> Option<String> {
 /// Hands servers in that many runs can be on.
 pub fn serve(arguments: &Serve) -> anyhow::Result<()> {
     let (config, out) = arguments.asked.read()?;
+    security(&config, false)?;
     check_free(&out)?;
     let (folder, token) = match arguments.resume {
         true => {
             let token = fleet::find(&out)?.token()?;
             (RunFolder::reopen(&out)?, token)
         }
-        false => (RunFolder::create(&out)?, secret()?),
+        false => (RunFolder::create(&out)?, new_token(&config)?),
     };
     std::fs::create_dir_all(folder.file("slurm"))?;
     folder.write(IS_FLEET, "")?;
@@ -251,6 +257,10 @@ fn hand_in_lead(folder: RunFolder, script: &Script<'_>, token: &str) -> anyhow::
     std::fs::create_dir_all(folder.file("slurm"))?;
     folder.write_secret(run_files::CONFIG, script.config.resolved())?;
     folder.write_secret(run_files::TOKEN, token)?;
+    if of(script).servers {
+        let security = security(script.config, false)?;
+        enrol::prepare(&folder, security == Security::Tls)?;
+    }
     folder.write("slurm/job.sh", &script.text())?;
     match hand_in(folder.path(), &folder.file("slurm/job.sh"), &[], of(script)) {
         Ok(job) => {
@@ -275,6 +285,14 @@ fn hand_in_lead(folder: RunFolder, script: &Script<'_>, token: &str) -> anyhow::
             };
             bail!("{error:#}\nnothing was handed in{more}")
         }
+    }
+}
+
+/// What the processes of a run or a fleet show each other, beside certificates.
+fn new_token(config: &Config) -> anyhow::Result<String> {
+    match security(config, false)? {
+        Security::None => Ok(String::new()),
+        Security::Tls | Security::Token => secret(),
     }
 }
 

@@ -1,9 +1,11 @@
 //! `tradewind slurm task`: what srun starts for each server and each rank. It starts the process and
 //! starts it again where it dies, in the same step, with the same CPUs and GPUs.
 
+use std::cell::RefCell;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -12,10 +14,12 @@ use tokio::time::{interval, sleep, timeout};
 use tradewind_common::exit::Exit;
 use tradewind_common::run_files;
 
+use super::enrol::{self, Enrolled};
 use super::run_watch::{self, Next, RunWatch};
 use super::start::{next_life, resumes};
 use super::{address, gave_up, identity::TaskIdentity};
 use crate::finished::{judge, meaning};
+use crate::secrets::{identity, rank};
 use crate::supervisor::{Action, Death, Progress, Rules, Supervisor};
 use crate::{LOOK, Member, Process, ProcessEnd, Programs, Role, bare_host, environment};
 use tradewind_config::Config;
@@ -27,6 +31,7 @@ use tradewind_programs::server::{CoordinatorAt, ServerArguments};
 use tradewind_programs::worker::{
     CoordinatorArgument, EvaluateArguments, TrainArguments, WorkerArguments,
 };
+use tradewind_proto::authority::Authority;
 
 /// How long servers that are told to end wait for the last snapshot: Slurm kills after `KillWait`,
 /// which is 30 s where nobody has changed it.
@@ -63,7 +68,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     };
     let keep = |identity: TaskIdentity| match member(&identity) {
         Ok(member) => one_thread()?.block_on(async {
-            let task = SlurmTask::new(&arguments.run, identity, member)?;
+            let mut task = SlurmTask::new(&arguments.run, identity, member)?;
             task.begin().await?;
             task.keep().await
         }),
@@ -102,6 +107,10 @@ struct SlurmTask {
     /// Address of this node.
     host: String,
     log: PathBuf,
+    /// Under TLS: of the first server's task.
+    authority: Option<Arc<Authority>>,
+    /// Under TLS: of other tasks, once there is one.
+    enrolled: RefCell<Option<Enrolled>>,
 }
 
 /// Becomes a rank of an evaluation; returns only if it cannot.
@@ -116,7 +125,10 @@ fn evaluate(run: &Path, identity: &TaskIdentity, group: u32) -> anyhow::Result<E
         host: Some(host),
         ..evaluation(&place, identity.cpus)?
     };
-    let environment = environment(&place.token()?, identity.cpus);
+    let own = rank(&place.config.name, group);
+    let enrolled = one_thread()?.block_on(enrol::enrol(&place.fleet, &own, None))?;
+    let pass = enrolled.as_ref().map(|enrolled| &*enrolled.pass);
+    let environment = environment(&place.token()?, pass, identity.cpus);
     let programs = Programs::of(&place.config)?;
     let mut command = programs.rank.command(&arguments.into(), &environment)?;
     let error = command.exec();
@@ -155,14 +167,21 @@ impl SlurmTask {
             place,
             identity,
             member,
+            authority: None,
+            enrolled: RefCell::default(),
         })
     }
 
     /// Waits until the folder is that of this start of the job; groups of other jobs find it so.
-    async fn begin(&self) -> anyhow::Result<()> {
+    async fn begin(&mut self) -> anyhow::Result<()> {
         let run = &self.place.path;
         match self.member {
-            Member::Server(0) => Ok(()),
+            // Before the folder is this start's: others go by what it says then.
+            Member::Server(0) => {
+                let name = self.place.config.name.as_str();
+                self.authority = enrol::found(run, name, &self.host).await?;
+                Ok(())
+            }
             Member::Server(_) => self.identity.start().begun(run).await,
             Member::Rank { group, .. } if is_started_with_servers(&self.place.config, group) => {
                 self.identity.start().begun(run).await
@@ -198,7 +217,7 @@ impl SlurmTask {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut looks = interval(run_watch::PAUSE);
         let mut run_watch = self.run_watch();
-        let mut process = self.start()?;
+        let mut process = self.start().await?;
         let mut supervisor = Supervisor::new(rules, [(self.member, 1)], clock.now_ms());
         // How the present process has ended, once it has.
         let mut ended: Option<ProcessEnd> = None;
@@ -231,7 +250,7 @@ impl SlurmTask {
             while let Some(action) = supervisor.poll_action() {
                 match action {
                     Action::Start { member, .. } => {
-                        process = self.start()?;
+                        process = self.start().await?;
                         ended = None;
                         supervisor.handle_started(member, clock.now_ms());
                     }
@@ -288,8 +307,9 @@ impl SlurmTask {
         Ok(timeout(patience, asking).await.ok().flatten())
     }
 
-    fn start(&self) -> anyhow::Result<Process> {
-        let environment = environment(&self.token, self.identity.cpus);
+    async fn start(&self) -> anyhow::Result<Process> {
+        let pass = self.pass().await?;
+        let environment = environment(&self.token, pass.as_deref(), self.identity.cpus);
         let command = match self.member {
             Member::Server(server) => {
                 let arguments = self.server_arguments(server)?;
@@ -303,6 +323,19 @@ impl SlurmTask {
             }
         };
         Process::start_command(Role::Member(self.member), command, &self.log)
+    }
+
+    /// Under TLS, what its process shows.
+    async fn pass(&self) -> anyhow::Result<Option<String>> {
+        let own = identity(&self.place.config.name, self.member);
+        if let Some(authority) = &self.authority {
+            return Ok(Some(authority.pass(&own)?));
+        }
+        let kept = self.enrolled.take();
+        let enrolled = enrol::enrol(&self.place.fleet, &own, kept).await?;
+        let pass = enrolled.as_ref().map(|enrolled| enrolled.pass.clone());
+        self.enrolled.replace(enrolled);
+        Ok(pass)
     }
 
     fn server_arguments(&self, server: u32) -> anyhow::Result<ServerArguments> {

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tradewind_common::RunId;
+use tradewind_common::identity::Identity;
+use tradewind_proto::auth::Credentials;
+use tradewind_proto::authority::Authority;
 
 use super::Fleet;
 use crate::cluster::disk::Disks;
@@ -20,6 +23,8 @@ pub struct Setup {
     pub started: u32,
     /// What they ask for.
     pub token: String,
+    /// Under TLS, who says who belongs to them.
+    pub authority: Option<Arc<Authority>>,
     /// The fleet's folder.
     pub folder: Option<PathBuf>,
     /// Length of a server's lease.
@@ -46,6 +51,7 @@ impl Setup {
             servers,
             started: servers,
             token: String::new(),
+            authority: None,
             folder: None,
             lease_ms: LEASE_MS,
             resume: None,
@@ -55,6 +61,22 @@ impl Setup {
             bonds: Vec::new(),
             disks: None,
         }
+    }
+
+    /// Under TLS.
+    ///
+    /// # Panics
+    /// If there is no randomness.
+    #[must_use]
+    pub fn under_tls(mut self) -> Self {
+        self.authority = Some(Arc::new(Authority::new("tests").expect("randomness")));
+        self
+    }
+
+    pub(super) fn credentials(&self, identity: &Identity) -> Credentials {
+        let pass = self.authority.as_ref();
+        let pass = pass.map(|authority| authority.pass(identity).expect("a certificate"));
+        Credentials::new(&self.token, pass.as_deref()).expect("a token of visible ASCII")
     }
 
     /// With a folder.

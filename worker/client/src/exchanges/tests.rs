@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tradewind_common::{BlockId, GroupId, Layout, Rank, RunId, TensorKind, TensorSpec};
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 use tradewind_proto::refusal::{self, Reason};
 use tradewind_proto::v1::{
     BeatReply, DType, Holders, Holding, JoinReply, Placement, PullFrame, PushFrame, ServerEndpoint,
@@ -39,7 +39,7 @@ fn process(coordinator: &Running, overlap: bool, runtime: &Runtime) -> RankProce
     spec.group_sizes = vec![1];
     spec.tensors.push(statistic);
     let reach = Reach {
-        token: Token::default(),
+        credentials: Credentials::default(),
         retry: Duration::ZERO,
         connections: 1,
     };

@@ -2,7 +2,7 @@ use std::path::Path;
 
 use tokio::sync::oneshot;
 use tradewind_common::{Clock, GroupId, Rank, RunId, ShardId};
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 use tradewind_proto::refusal::Reason;
 use tradewind_proto::v1::{JoinReply, Placement};
 
@@ -30,7 +30,7 @@ fn id() -> RankId {
 
 fn coordinator(at: CoordinatorAt, retry: Duration) -> Coordinator {
     let reach = Reach {
-        token: Token::default(),
+        credentials: Credentials::default(),
         retry,
         connections: 1,
     };

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use tradewind_common::schedule::Seen;
 use tradewind_common::{Clock, GroupId, Incarnation, RunId, TensorKind, layout::TensorSpec};
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 use tradewind_proto::v1::Verdict;
 
 use super::*;
@@ -32,7 +32,7 @@ fn exchange(directory: &Directory, retry: Duration) -> Exchange {
     let blocks = (0..3).map(|block| (BlockId(block), ShardId(0)));
     let session = Session::new(identity, Clock(5), blocks);
     let reach = Reach {
-        token: Token::default(),
+        credentials: Credentials::default(),
         retry,
         connections: 1,
     };

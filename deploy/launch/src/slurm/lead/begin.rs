@@ -22,11 +22,14 @@ impl Lead {
     /// Returns when the run's folder belongs to this start of the job, or why it never will.
     pub(super) async fn begin(&mut self) -> anyhow::Result<Option<Why>> {
         if !self.place.is_on_fleet() {
-            return self.servers_begun().await;
+            let why = self.servers_begun().await?;
+            // The first server's task has written what a person shows.
+            self.access = self.place.access()?;
+            return Ok(why);
         }
         let why = tokio::select! {
-            joined = join_fleet(&self.place, &self.access) => {
-                joined?;
+            joined = join_fleet(&self.place) => {
+                self.access = joined?;
                 None
             }
             _ = self.near_limit.recv() => Some(Why::TimeIsUp),
@@ -106,26 +109,28 @@ impl Lead {
 
 /// On a fleet a run that was begun before goes on from its last snapshot; its groups wait until that
 /// is said.
-async fn join_fleet(place: &FoundRun, access: &Access) -> anyhow::Result<()> {
+async fn join_fleet(place: &FoundRun) -> anyhow::Result<Access> {
     let name = &place.config.name;
-    let there = fleet_is_up(place, access).await?;
+    let (access, there) = fleet_is_up(place).await?;
     if resumes(&place.fleet, name)? {
         // A previous start may have been ended before it could do so.
         let _ = access.drain(&there.address, name, &[]).await;
         let _ = access.remove(&there.address, name).await;
         access.resume(&there.address, name).await?;
     }
-    Ok(())
+    Ok(access)
 }
 
 /// Waits for the fleet's coordinator: the fleet's job may have started a moment ago.
-async fn fleet_is_up(place: &FoundRun, access: &Access) -> anyhow::Result<Address> {
+async fn fleet_is_up(place: &FoundRun) -> anyhow::Result<(Access, Address)> {
     let mut waited = Duration::ZERO;
     loop {
         if let Some(there) = place.coordinator()?
+            // What a person shows comes with the fleet's start.
+            && let access = place.access()?
             && access.fleet(&there.address).await.is_ok()
         {
-            return Ok(there);
+            return Ok((access, there));
         }
         if waited >= COMING {
             bail!(

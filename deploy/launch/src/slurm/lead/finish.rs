@@ -12,6 +12,7 @@ use tradewind_common::run_files;
 use tradewind_proto::v1::StatusReply;
 use tradewind_server::store::read_address;
 
+use super::super::enrol::enrol;
 use super::super::handing_in::jobs_of;
 use super::super::job::{self, Component, What};
 use super::super::render::{STEP, shape};
@@ -19,6 +20,7 @@ use super::super::task::evaluation;
 use super::super::{client, fleet};
 use super::{ANSWER, Lead, PAUSE, Why};
 use crate::results::{End, finish};
+use crate::secrets::rank;
 use crate::{LOOK, Process, Programs, Role, environment};
 use tradewind_folder::cluster::ClusterStatus;
 use tradewind_folder::failure::{Cause, Failure};
@@ -198,7 +200,11 @@ impl Lead {
                 srun.args(["evaluation", &number.to_string()]);
             }
             None => {
-                let environment = environment(&self.place.token()?, group.cpus);
+                // It reads as a rank of the first group does.
+                let own = rank(&config.name, 0);
+                let enrolled = enrol(&self.place.fleet, &own, None).await?;
+                let pass = enrolled.as_ref().map(|enrolled| &*enrolled.pass);
+                let environment = environment(&self.place.token()?, pass, group.cpus);
                 let arguments = evaluation(&self.place, group.cpus)?.into();
                 let command = Programs::of(config)?
                     .rank

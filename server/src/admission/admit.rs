@@ -1,0 +1,260 @@
+//! Who may call what. A call is looked at before anything of it is read: who calls by the certificate of the
+//! connection, the token, and whether the call is for such callers. Whom a message speaks for is asked where it is read.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::future::Either;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tower_service::Service;
+use tradewind_common::identity::Identity;
+use tradewind_common::{GroupId, RunId};
+use tradewind_proto::auth::{Credentials, Token};
+use tradewind_proto::refusal::{self, Reason};
+use tradewind_proto::tls::Unfit;
+
+use super::connection::Standing;
+use crate::limits::Notices;
+
+/// What is asked of callers.
+#[derive(Clone, Debug)]
+pub(crate) struct Admit {
+    token: Token,
+    /// Whether there are certificates, which name the callers.
+    tls: bool,
+    notices: Arc<Notices>,
+}
+
+/// A service behind what is asked of its callers.
+#[derive(Clone)]
+pub(crate) struct Admitted<S> {
+    service: S,
+    admit: Admit,
+}
+
+/// Who calls, as its messages are judged by. Without TLS nobody can be told from others who know the token, and all
+/// of them may speak for everybody.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Peer(Option<(Arc<Identity>, Arc<Notices>)>);
+
+impl Admit {
+    pub(crate) fn new(credentials: &Credentials, notices: Arc<Notices>) -> Self {
+        Self {
+            token: credentials.token().clone(),
+            tls: credentials.tls().is_some(),
+            notices,
+        }
+    }
+
+    /// The service, for those who are let in.
+    pub(crate) fn before<S>(&self, service: S) -> Admitted<S> {
+        Admitted {
+            service,
+            admit: self.clone(),
+        }
+    }
+
+    fn look(&self, request: &http::Request<Body>) -> Result<Peer, Status> {
+        let standing = request.extensions().get::<Standing>();
+        let caller = if self.tls {
+            // Without a connection that knows who is there nobody is.
+            let identity = standing.map_or(Err(Unfit::NoCertificate), Standing::identity);
+            let identity = identity
+                .map_err(|unfit| refuse(&self.notices, unfit.reason(), unfit.to_string()))?;
+            Peer(Some((identity, self.notices.clone())))
+        } else {
+            Peer(None)
+        };
+        self.token.ask(request.headers()).inspect_err(|_| {
+            let text = "a call showed no token, or another one";
+            self.notices.refused(Reason::BadToken, text);
+        })?;
+        if let Some(standing) = standing {
+            standing.show();
+        }
+        caller.may_call(request.uri().path())?;
+        Ok(caller)
+    }
+}
+
+fn refuse(notices: &Notices, reason: Reason, text: String) -> Status {
+    notices.refused(reason, &text);
+    refusal::status(reason, text)
+}
+
+impl Peer {
+    /// Of a call.
+    pub(crate) fn of(extensions: &http::Extensions) -> Self {
+        extensions.get().cloned().unwrap_or_default()
+    }
+
+    /// Whether its role is one that the call is for.
+    fn may_call(&self, path: &str) -> Result<(), Status> {
+        let Some((identity, notices)) = &self.0 else {
+            return Ok(());
+        };
+        if is_for(path, identity) {
+            return Ok(());
+        }
+        let call = path.rsplit('/').next().unwrap_or_default();
+        let text =
+            format!("the caller's certificate is that of {identity}, who may not call {call}");
+        Err(refuse(notices, Reason::WrongRole, text))
+    }
+
+    /// Whether it belongs to this run: ranks of other runs do not.
+    pub(crate) fn belongs_to(&self, run: &RunId) -> Result<(), Status> {
+        match &self.0 {
+            Some((identity, notices)) => match &**identity {
+                Identity::Rank { run: own, .. } if own != run => {
+                    let text = format!(
+                        "the caller's certificate is that of {identity}, and run {run} is another one"
+                    );
+                    Err(refuse(notices, Reason::WrongRun, text))
+                }
+                Identity::Rank { .. } | Identity::Server | Identity::Person => Ok(()),
+            },
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it may speak for this group of a run: only the group's own ranks may.
+    pub(crate) fn speaks_for(&self, run: &RunId, group: GroupId) -> Result<(), Status> {
+        self.belongs_to(run)?;
+        let Some((identity, notices)) = &self.0 else {
+            return Ok(());
+        };
+        match &**identity {
+            Identity::Rank { group: own, .. } if *own == group => Ok(()),
+            Identity::Rank { .. } | Identity::Server | Identity::Person => {
+                let text = format!(
+                    "the caller's certificate is that of {identity}, who does not speak for group {group}"
+                );
+                Err(refuse(notices, Reason::WrongGroup, text))
+            }
+        }
+    }
+
+    /// Whether it may hear of all runs of a fleet.
+    pub(crate) fn hears_of(&self, run: &RunId) -> bool {
+        match self.0.as_ref().map(|(identity, _)| &**identity) {
+            Some(Identity::Rank { run: own, .. }) => own == run,
+            Some(Identity::Server | Identity::Person) | None => true,
+        }
+    }
+}
+
+/// Whether a call is for such callers. What is not named here is for nobody.
+fn is_for(path: &str, identity: &Identity) -> bool {
+    let is_rank = matches!(identity, Identity::Rank { .. });
+    let is_person = matches!(identity, Identity::Person);
+    match path.strip_prefix("/tradewind.v1.") {
+        Some(
+            "Coordinator/Join"
+            | "Coordinator/AwaitReady"
+            | "Coordinator/KeepLease"
+            | "Coordinator/LeaseChunk"
+            | "Coordinator/Leave",
+        ) => is_rank,
+        // A person only reads: see `speaks_for`.
+        Some("Shard/Exchange") => is_rank || is_person,
+        Some(
+            "Coordinator/Attach"
+            | "Coordinator/Drain"
+            | "Coordinator/Remove"
+            | "Coordinator/Resume"
+            | "Coordinator/Snapshot",
+        ) => is_person,
+        Some("Coordinator/Serve" | "Shard/Replicate" | "Host/Coordinate") => {
+            matches!(identity, Identity::Server)
+        }
+        Some("Coordinator/Status" | "Shard/ShardStatus" | "Host/Ping") => true,
+        _ => false,
+    }
+}
+
+impl<S: NamedService> NamedService for Admitted<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S> Service<http::Request<Body>> for Admitted<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Either<S::Future, Ready<Result<S::Response, S::Error>>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.service.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        match self.admit.look(&request) {
+            Ok(caller) => {
+                request.extensions_mut().insert(caller);
+                Either::Left(self.service.call(request))
+            }
+            Err(status) => Either::Right(ready(Ok(status.into_http()))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Paths of all calls, as the protocol lists them.
+    fn calls() -> Vec<String> {
+        let files = [
+            include_str!("../../../proto/tradewind/v1/coordinator.proto"),
+            include_str!("../../../proto/tradewind/v1/shard.proto"),
+        ];
+        let mut calls = Vec::new();
+        let mut service = "";
+        for line in files.iter().flat_map(|file| file.lines()) {
+            let words: Vec<&str> = line.split([' ', '(']).filter(|w| !w.is_empty()).collect();
+            match words[..] {
+                ["service", name, ..] => service = name,
+                ["rpc", call, ..] => calls.push(format!("/tradewind.v1.{service}/{call}")),
+                _ => {}
+            }
+        }
+        calls
+    }
+
+    #[test]
+    fn every_call_is_for_somebody_and_what_moves_a_fleet_for_servers_alone() {
+        let rank = Identity::Rank {
+            run: RunId::new("climate").unwrap(),
+            group: GroupId(0),
+        };
+        let all = [Identity::Server, rank.clone(), Identity::Person];
+        let calls = calls();
+        assert_eq!(calls.len(), 17, "{calls:?}");
+        for call in &calls {
+            assert!(all.iter().any(|identity| is_for(call, identity)), "{call}");
+        }
+        let of_servers = ["Coordinator/Serve", "Shard/Replicate", "Host/Coordinate"];
+        for call in of_servers.map(|call| format!("/tradewind.v1.{call}")) {
+            assert!(calls.contains(&call));
+            let may: Vec<_> = all.iter().map(|identity| is_for(&call, identity)).collect();
+            assert_eq!(may, [true, false, false], "{call}");
+        }
+        for (call, identity, may) in [
+            ("Coordinator/Drain", &rank, false),
+            ("Coordinator/Drain", &Identity::Person, true),
+            ("Coordinator/Join", &Identity::Server, false),
+            ("Coordinator/Join", &Identity::Person, false),
+            ("Coordinator/Join", &rank, true),
+            ("Coordinator/Unknown", &Identity::Server, false),
+        ] {
+            let path = format!("/tradewind.v1.{call}");
+            assert_eq!(is_for(&path, identity), may, "{call} by {identity}");
+        }
+    }
+}
