@@ -77,7 +77,12 @@ async fn run(arguments: ServerArguments) -> anyhow::Result<()> {
     if let Some(collector) = &arguments.otlp {
         let process = format!("server {}", arguments.server);
         let runtime = Handle::current();
-        telemetry::traced(Tracer::start(collector, process, credentials.token().secret(), &runtime)?);
+        telemetry::traced(Tracer::start(
+            collector,
+            process,
+            credentials.token().secret(),
+            &runtime,
+        )?);
     }
     if arguments.coordinator == (CoordinatorAt::Here { servers: 0 }) {
         anyhow::bail!("--coordinate 0: a fleet has at least 1 server");
