@@ -145,8 +145,8 @@ mod tests {
             let told: Vec<_> = of.map(|(_, point)| (point.samples, point.wall)).collect();
             assert_eq!(told, want);
         }
-        let all = points.iter().filter(|(of, _)| of.is_none());
-        let last = all.last().unwrap();
+        let mut all = points.iter().filter(|(of, _)| of.is_none());
+        let last = all.next_back().unwrap();
         assert_eq!(last.1.samples, records.last().unwrap().samples_applied);
         assert!(
             last.1
