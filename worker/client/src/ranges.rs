@@ -1,5 +1,5 @@
 //! Ranges of a step that a profiler shows: NVTX, which Nsight Systems reads. Traces are made of the same
-//! ([`traces`](crate::traces)).
+//! ([`traces`]).
 //!
 //! ```text
 //! step 12     data │ forward │ backward │ reduce │ exchange 12 │ reduce
