@@ -68,6 +68,12 @@ impl Credentials {
     }
 }
 
+/// Whether a secret that was shown is the wanted one, in time that does not depend on where they differ.
+pub fn is_same(shown: &[u8], wanted: &[u8]) -> bool {
+    let pairs = shown.iter().zip(wanted);
+    shown.len() == wanted.len() && pairs.fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
+}
+
 /// A secret that clients must show; empty means that none is asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Token(Option<MetadataValue<Ascii>>);
@@ -108,12 +114,7 @@ impl Token {
         };
         let shown = headers.get("authorization");
         let shown = shown.map_or(&b""[..], |value| value.as_bytes());
-        let wanted = wanted.as_bytes();
-        let differs = wanted
-            .iter()
-            .zip(shown)
-            .fold(0, |acc, (a, b)| acc | (a ^ b));
-        if shown.len() == wanted.len() && differs == 0 {
+        if is_same(shown, wanted.as_bytes()) {
             Ok(())
         } else {
             Err(refusal::status(
@@ -141,5 +142,23 @@ impl Interceptor for ShowToken {
                 .insert("authorization", value.clone());
         }
         Ok(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_the_same_or_not() {
+        for (shown, want) in [
+            ("secret", true),
+            ("", false),
+            ("secre", false),
+            ("secrets", false),
+            ("Secret", false),
+        ] {
+            assert_eq!(is_same(shown.as_bytes(), b"secret"), want, "{shown:?}");
+        }
     }
 }

@@ -17,6 +17,7 @@ use futures_util::stream::{Stream, unfold};
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
+use tradewind_proto::auth::is_same;
 
 use crate::files::{self, NoSuchFile};
 use crate::observe::LastSight;
@@ -91,7 +92,7 @@ async fn ask_token(
     next: Next,
 ) -> Response {
     let shown = asked.get("token").map_or("", String::as_str);
-    let mut response = match is_same(shown, &site.token) {
+    let mut response = match is_same(shown.as_bytes(), site.token.as_bytes()) {
         true => next.run(request).await,
         false => {
             let text = "this page needs the token of `tradewind watch`: open the address that it has printed\n";
@@ -109,12 +110,6 @@ async fn ask_token(
         headers.insert(name, HeaderValue::from_static(value));
     }
     response
-}
-
-/// In time that does not depend on where they differ.
-fn is_same(shown: &str, wanted: &str) -> bool {
-    let pairs = shown.bytes().zip(wanted.bytes());
-    shown.len() == wanted.len() && pairs.fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }
 
 async fn show(State(site): State<Arc<Site>>) -> Html<String> {

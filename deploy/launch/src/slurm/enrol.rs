@@ -19,7 +19,7 @@ use tradewind_common::identity::Identity;
 use tradewind_common::run_files;
 use tradewind_folder::run::RunFolder;
 use tradewind_process::{supervise, whole};
-use tradewind_proto::auth::Credentials;
+use tradewind_proto::auth::{Credentials, is_same};
 use tradewind_proto::authority::{Authority, Key};
 use tradewind_proto::connector::Connector;
 
@@ -177,7 +177,7 @@ fn issue(authority: &Authority, secret: &str, line: &str) -> Reply {
     let Ok(request) = serde_json::from_str::<Request>(line) else {
         return refused("what was asked for cannot be understood");
     };
-    if !is_same(&request.secret, secret) {
+    if !is_same(request.secret.as_bytes(), secret.as_bytes()) {
         return refused("the secret is not that of this run or fleet");
     }
     let Some(identity) = Identity::of_uri(&request.identity) else {
@@ -187,12 +187,6 @@ fn issue(authority: &Authority, secret: &str, line: &str) -> Reply {
         Ok(certificates) => Reply::Issued(certificates),
         Err(error) => refused(&error.to_string()),
     }
-}
-
-/// In time that does not depend on where they differ.
-fn is_same(shown: &str, wanted: &str) -> bool {
-    let pairs = shown.bytes().zip(wanted.bytes());
-    shown.len() == wanted.len() && pairs.fold(0, |acc, (a, b)| acc | (a ^ b)) == 0
 }
 
 /// Has a certificate issued by the authority of the run or fleet in this folder; one that it has issued already is

@@ -84,16 +84,6 @@ impl Drop for Served {
 }
 
 #[test]
-fn a_token_is_the_same_or_not() {
-    let check = |shown, want| assert_eq!(is_same(shown, "secret"), want, "{shown:?}");
-    check("secret", true);
-    check("", false);
-    check("secre", false);
-    check("secrets", false);
-    check("Secret", false);
-}
-
-#[test]
 fn the_page_has_all_its_parts_and_fetches_nothing_from_elsewhere() {
     let page = page("0abc");
     assert!(page.contains("nonce=\"0abc\"") && !page.contains("NONCE"));
