@@ -17,7 +17,7 @@ torch=$(sed -n 's/.*, for libtorch \([0-9.]*\).*/\1/p' <<<"$said")
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 name=tradewind-$version-x86_64-linux-torch$torch
 root=$out/$name
-rm -rf "$out" && mkdir -p "$root"/{bin,nccl,wheels,share/tradewind/configs,share/man,share/bash-completion/completions} \
+rm -rf "$out" && mkdir -p "$root"/{bin,nccl,wheels,share/doc/tradewind,share/tradewind/configs,share/man,share/bash-completion/completions} \
   "$root"/share/{zsh/site-functions,fish/vendor_completions.d}
 
 for program in "${programs[@]}"; do
@@ -39,6 +39,8 @@ else
 fi
 cp "$WHEELS"/*.whl "$root/wheels/"
 cp deploy/configs/*.toml "$root/share/tradewind/configs/"
+# Errors name pages there.
+cp -r docs/*.md docs/tasks docs/decisions "$root/share/doc/tradewind/"
 "$built/tradewind" man "$root/share/man/man1" >/dev/null
 "$built/tradewind" completions bash >"$root/share/bash-completion/completions/tradewind"
 "$built/tradewind" completions zsh >"$root/share/zsh/site-functions/_tradewind"

@@ -51,6 +51,11 @@ if told=$(tradewind-use-torch 2>&1); then echo "there was no torch, and yet: $to
 grep -q 'python3 has no torch: python3 -m pip install torch==' <<<"$told" || { echo "$told"; exit 1; }
 tradewind-use-torch /opt/site/torch
 cd ~
+# An error names a page that is there.
+echo 'train.sampels = 1' >wrong.toml
+if told=$(tradewind config wrong.toml 2>&1); then echo "wrong.toml is right: $told"; exit 1; fi
+page=$(sed -n 's/^see \(.*\)#train$/\1/p' <<<"$told")
+[ -f "$page" ] || { echo "no page in: $told"; exit 1; }
 config=opt/$name/share/tradewind/configs/climate-forecast.toml
 tradewind run "$config" --out runs/bare --set train.samples=160 --set 'data.files=["/opt/data/A1B_north_america.nc", "/opt/data/E1_north_america.nc"]' | tail -n 12
 grep -q '"status": "completed"' runs/bare/summary.json

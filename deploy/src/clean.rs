@@ -15,6 +15,7 @@ use tradewind_folder::found::FoundRun;
 use tradewind_folder::input::{self, BadInput};
 use tradewind_folder::lock;
 use tradewind_folder::runtime::one_thread;
+use tradewind_process::Docs;
 use tradewind_process::log::{self, say};
 use tradewind_server::snapshot::{Folder, manifest};
 use tradewind_watch::{Watcher, table};
@@ -87,10 +88,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let done = clean(arguments, &mut asked);
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tradewind_process::complain!("{error:#}");
-            input::exit(&error).into()
-        }
+        Err(error) => input::fail(&error, Docs::COMMANDS).into(),
     }
 }
 

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use tradewind_common::exit::Exit;
 use tradewind_config::page;
 use tradewind_folder::config::{read, with_command};
-use tradewind_process::log;
+use tradewind_folder::input;
+use tradewind_process::{Docs, log};
 use tradewind_server::telemetry;
 
 #[derive(Debug, clap::Args)]
@@ -44,10 +45,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let path = arguments.config.as_deref().expect("clap requires it");
     match read(path, &with_command(&arguments.set, &arguments.command)) {
         Ok(config) => print(config.resolved()),
-        Err(error) => {
-            tradewind_process::complain!("{error:#}");
-            Exit::BadInput.into()
-        }
+        Err(error) => input::refuse(&error, Docs::CONFIGURATION).into(),
     }
 }
 

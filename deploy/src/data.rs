@@ -18,6 +18,7 @@ use tradewind_data::walk::{self, Packing};
 use tradewind_data::{DataError, Hdf5Folder, Layout, Source, manifest};
 use tradewind_folder::input::{self, BadInput};
 use tradewind_make::{Form, Order};
+use tradewind_process::Docs;
 use tradewind_process::log::say;
 
 /// Bad samples that are told one by one.
@@ -172,11 +173,13 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tradewind_process::complain!("{error:#}");
             let exit = match error.downcast_ref::<DataError>() {
-                Some(DataError::Asked(_)) => Exit::BadInput,
-                Some(DataError::Interrupted) => Exit::Interrupted,
-                _ => input::exit(&error),
+                Some(DataError::Asked(_)) => input::refuse(&error, Docs::DATA),
+                Some(DataError::Interrupted) => {
+                    tradewind_process::complain!("{error:#}");
+                    Exit::Interrupted
+                }
+                _ => input::fail(&error, Docs::DATA),
             };
             exit.into()
         }

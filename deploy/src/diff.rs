@@ -10,6 +10,7 @@ use serde_json::Value;
 use tradewind_common::run_files;
 use tradewind_folder::found::FoundRun;
 use tradewind_folder::input;
+use tradewind_process::Docs;
 use tradewind_process::log::say;
 use tradewind_watch::table;
 
@@ -43,10 +44,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             say(text);
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            tradewind_process::complain!("{error:#}");
-            input::exit(&error).into()
-        }
+        Err(error) => input::fail(&error, Docs::WATCHING).into(),
     }
 }
 

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use tradewind_folder::found::FoundRun;
 use tradewind_folder::input;
+use tradewind_process::Docs;
 use tradewind_process::log::say;
 
 #[derive(Debug, clap::Args)]
@@ -20,9 +21,6 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             say(paragraphs.join("\n\n"));
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            tradewind_process::complain!("{error:#}");
-            input::exit(&error).into()
-        }
+        Err(error) => input::fail(&error, Docs::WATCHING).into(),
     }
 }

@@ -14,6 +14,7 @@ use tradewind_server::snapshot::{Damaged, Folder, export};
 
 use tradewind_folder::found::FoundRun;
 use tradewind_folder::input;
+use tradewind_process::Docs;
 use tradewind_process::log::say;
 
 #[derive(Debug, clap::Args)]
@@ -37,10 +38,7 @@ struct Known {
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     match export(arguments) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tradewind_process::complain!("{error:#}");
-            input::exit(&error).into()
-        }
+        Err(error) => input::fail(&error, Docs::SNAPSHOTS).into(),
     }
 }
 

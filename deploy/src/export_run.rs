@@ -16,6 +16,7 @@ use signal_hook::flag;
 use tradewind_common::exit::Exit;
 use tradewind_folder::found::FoundRun;
 use tradewind_folder::input::{self, BadInput};
+use tradewind_process::Docs;
 use tradewind_process::log::say;
 
 use crate::clean;
@@ -73,10 +74,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             tradewind_process::complain!("interrupted; the same command goes on");
             Exit::Interrupted.into()
         }
-        Err(error) => {
-            tradewind_process::complain!("{error:#}");
-            input::exit(&error).into()
-        }
+        Err(error) => input::fail(&error, Docs::WATCHING).into(),
     }
 }
 

@@ -12,6 +12,7 @@ use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use tradewind_config::{TaskDefinition, Tasks, Value};
 use tradewind_folder::input::{self, BadInput};
+use tradewind_process::Docs;
 use tradewind_process::log::say;
 
 use data::Found;
@@ -46,10 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             say(told);
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            tradewind_process::complain!("{error:#}");
-            input::exit(&error).into()
-        }
+        Err(error) => input::fail(&error, Docs::COMMANDS).into(),
     }
 }
 

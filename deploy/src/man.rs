@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::CommandFactory;
 use tradewind_folder::input;
+use tradewind_process::Docs;
 use tradewind_process::log::say;
 
 #[derive(Debug, clap::Args)]
@@ -21,10 +22,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             say(format_args!("man pages are in {}", folder.display()));
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            tradewind_process::complain!("{error:#}");
-            input::exit(&error).into()
-        }
+        Err(error) => input::fail(&error, Docs::COMMANDS).into(),
     }
 }
 

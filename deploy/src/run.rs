@@ -7,6 +7,7 @@ use tradewind_common::exit::Exit;
 use tradewind_folder::config::{self, with_command};
 use tradewind_folder::{input, runtime::one_thread};
 use tradewind_launch::run::{NoHooks, launch};
+use tradewind_process::Docs;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -32,8 +33,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let config = match config::read(&arguments.config, &set) {
         Ok(config) => config,
         Err(error) => {
-            tradewind_process::complain!("{error:#}");
-            return Exit::BadInput.into();
+            return input::refuse(&error, Docs::CONFIGURATION).into();
         }
     };
     let runtime = one_thread();
@@ -45,9 +45,6 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     });
     match ran {
         Ok(exit) => exit.into(),
-        Err(error) => {
-            tradewind_process::complain!("{error:#}");
-            input::exit(&error).into()
-        }
+        Err(error) => input::fail(&error, Docs::RUN_FOLDER).into(),
     }
 }

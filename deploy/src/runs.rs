@@ -12,6 +12,7 @@ use tradewind_folder::clock::wall;
 use tradewind_folder::found::FoundRun;
 use tradewind_folder::input::{self, BadInput};
 use tradewind_folder::lock::is_held;
+use tradewind_process::Docs;
 use tradewind_process::log::say;
 use tradewind_watch::table;
 
@@ -56,10 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             say(text(&runs, wall()));
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            tradewind_process::complain!("{error:#}");
-            input::exit(&error).into()
-        }
+        Err(error) => input::fail(&error, Docs::WATCHING).into(),
     }
 }
 

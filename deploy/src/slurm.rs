@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use tradewind_folder::input;
 use tradewind_folder::runtime::one_thread;
 use tradewind_launch::slurm;
+use tradewind_process::Docs;
 
 use crate::status;
 
@@ -56,10 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tradewind_process::complain!("{error:#}");
-            input::exit(&error).into()
-        }
+        Err(error) => input::fail(&error, Docs::SLURM).into(),
     }
 }
 

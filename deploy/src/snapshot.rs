@@ -8,6 +8,7 @@ use anyhow::{Context, anyhow};
 use tradewind_folder::found::FoundRun;
 use tradewind_folder::input;
 use tradewind_folder::runtime::one_thread;
+use tradewind_process::Docs;
 use tradewind_process::log::say;
 
 #[derive(Debug, clap::Args)]
@@ -19,10 +20,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     match take(arguments) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tradewind_process::complain!("{error:#}");
-            input::exit(&error).into()
-        }
+        Err(error) => input::fail(&error, Docs::SNAPSHOTS).into(),
     }
 }
 

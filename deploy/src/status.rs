@@ -15,6 +15,7 @@ use tradewind_folder::found::FoundRun;
 use tradewind_folder::input;
 use tradewind_folder::runtime::one_thread;
 use tradewind_launch::run::Interruption;
+use tradewind_process::Docs;
 use tradewind_process::log::say;
 use tradewind_watch::{Standing, Watcher, screen, table};
 
@@ -41,10 +42,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         .and_then(|runtime| runtime.block_on(show(arguments)));
     match shown {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tradewind_process::complain!("{error:#}");
-            input::exit(&error).into()
-        }
+        Err(error) => input::fail(&error, Docs::WATCHING).into(),
     }
 }
 

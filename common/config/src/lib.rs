@@ -72,6 +72,20 @@ pub struct Problem {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError(pub Vec<Problem>);
 
+impl ConfigError {
+    /// Known sections in which something is wrong, in the order of the table of keys.
+    pub fn sections(&self) -> Vec<&'static str> {
+        let wrong = |section: &&'static str| {
+            let mut keys = self.0.iter().map(|problem| problem.key.as_str());
+            keys.any(|key| key.split('.').next() == Some(*section))
+        };
+        keys::sections()
+            .map(|section| section.name)
+            .filter(wrong)
+            .collect()
+    }
+}
+
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lines: Vec<_> = self.0.iter().map(|problem| problem.text.as_str()).collect();

@@ -193,3 +193,16 @@ fn what_was_saved_before_runs_had_patience_is_still_read() {
     let read: RunSpec = serde_json::from_value(saved).unwrap();
     assert_eq!(read, spec);
 }
+
+#[test]
+fn an_error_names_the_sections_that_it_is_about() {
+    let text =
+        "[train]\nsampels = 1\n[optimizer]\nname = \"slow\"\n[nowhere]\nkey = 1\n[run]\nname = 3\n";
+    let error = parse(text, &[]).unwrap_err();
+    let sections = error.sections();
+    for name in ["run", "train", "optimizer"] {
+        assert!(sections.contains(&name), "{sections:?} of\n{error}");
+    }
+    assert!(!sections.contains(&"nowhere"), "{sections:?}");
+    assert!(!sections.contains(&"telemetry"), "{sections:?}");
+}

@@ -3,6 +3,7 @@
 //! A `main` hands its work to [`run`]. What it must not lose it starts with [`supervise`] and its
 //! kin; a panic there ends the process, and whoever started the process starts it again.
 
+mod docs;
 mod files;
 mod hook;
 mod lines;
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 use tradewind_common::exit::Exit;
 
+pub use docs::Docs;
 pub use task::{Supervised, supervise, supervise_blocking, supervise_thread, watched};
 
 /// Status of a process of which a task has ended that must not: by a panic, whose place the log has.

@@ -29,6 +29,8 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
 use tradewind_common::exit::Exit;
+use tradewind_folder::input;
+use tradewind_process::Docs;
 
 /// What is typed behind `tradewind bench`.
 #[derive(Debug, clap::Args)]
@@ -121,12 +123,10 @@ fn ended(ran: Result<(), Stop>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Stop::Input(text)) => {
             tradewind_process::complain!("{text}");
+            Docs::BENCH.point();
             Exit::BadInput.into()
         }
-        Err(Stop::Failed(error)) => {
-            tradewind_process::complain!("{error:#}");
-            ExitCode::FAILURE
-        }
+        Err(Stop::Failed(error)) => input::fail(&error, Docs::BENCH).into(),
         Err(Stop::Interrupted(by)) => {
             tradewind_process::complain!("{by}: all processes are ended");
             Exit::Interrupted.into()

@@ -30,9 +30,11 @@ use schedule::{Fault, FaultKind, Field};
 use session::FaultPlan;
 use tradewind_folder::config::{self, with_command};
 use tradewind_folder::events::Events;
+use tradewind_folder::input;
 use tradewind_folder::lines::Metrics;
 use tradewind_folder::runtime::one_thread;
 use tradewind_launch::run::{RunHooks, launch};
+use tradewind_process::Docs;
 use tradewind_process::log::say;
 use tradewind_process::whole;
 
@@ -109,8 +111,7 @@ struct Order {
 pub fn run(arguments: &Arguments) -> ExitCode {
     let checked = arguments.check();
     if let Err(error) = checked {
-        tradewind_process::complain!("{error:#}");
-        return Exit::BadInput.into();
+        return input::refuse(&error, Docs::FAULTS).into();
     }
     let done = match arguments.convergence {
         Some(pairs) => compare::convergence(arguments, pairs),
@@ -120,10 +121,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            tradewind_process::complain!("{error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => input::fail(&error, Docs::FAULTS).into(),
     }
 }
 

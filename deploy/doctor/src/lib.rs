@@ -27,6 +27,8 @@ use nccl::Nccl;
 use network::Network;
 use system::System;
 use tradewind_folder::config::read;
+use tradewind_folder::input;
+use tradewind_process::Docs;
 use tradewind_process::log::say;
 use verdict::{Missing, cannot, missing};
 
@@ -84,8 +86,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let config = match config.map(|path| read(path, &arguments.set)).transpose() {
         Ok(config) => config,
         Err(error) => {
-            tradewind_process::complain!("{error:#}");
-            return Exit::BadInput.into();
+            return input::refuse(&error, Docs::GPU).into();
         }
     };
     let node = Node::look(&System::this());

@@ -49,9 +49,11 @@ use origin::Origin;
 use page::Page;
 use reading::Reading;
 use runner::{On, Runner};
+use tradewind_folder::input;
 use tradewind_folder::lock;
 use tradewind_folder::runtime::one_thread;
 use tradewind_launch::slurm;
+use tradewind_process::Docs;
 use tradewind_process::log::say;
 use tradewind_process::whole;
 use tuning::Searches;
@@ -105,8 +107,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let (searches, mut matrix, plan) = match read {
         Ok(read) => read,
         Err(error) => {
-            tradewind_process::complain!("{error:#}");
-            return Exit::BadInput.into();
+            return input::refuse(&error, Docs::EXPERIMENTS).into();
         }
     };
     let runtime = one_thread();
@@ -118,11 +119,11 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Ok(Status::Incomplete) => ExitCode::FAILURE,
         Ok(Status::Interrupted) => Exit::Interrupted.into(),
         Err(error) => {
-            tradewind_process::complain!("{error:#}");
-            match error.downcast_ref::<prepare::Refused>() {
-                Some(_) => Exit::BadInput.into(),
-                None => ExitCode::FAILURE,
-            }
+            let exit = match error.is::<prepare::Refused>() {
+                true => input::refuse(&error, Docs::EXPERIMENTS),
+                false => input::fail(&error, Docs::EXPERIMENTS),
+            };
+            exit.into()
         }
     }
 }

@@ -15,6 +15,8 @@ use crate::line::{CellState, Line, Run, Sums};
 use crate::mllog;
 use crate::origin::Origin;
 use crate::reading::Reading;
+use tradewind_folder::input;
+use tradewind_process::Docs;
 use tradewind_process::log::say;
 use tradewind_process::whole;
 
@@ -46,10 +48,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             say(told);
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            tradewind_process::complain!("{error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => input::fail(&error, Docs::EXPERIMENTS).into(),
     }
 }
 

@@ -22,6 +22,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use tradewind_common::exit::Exit;
+use tradewind_process::Docs;
 use tradewind_process::log::{print, say};
 
 use crate::legs::Sizes;
@@ -70,6 +71,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Ok(plan) => plan,
         Err(error) => {
             tradewind_process::complain!("{error:#}");
+            Docs::SCALE.point();
             return Exit::BadInput.into();
         }
     };
@@ -82,6 +84,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tradewind_process::complain!("{error:#}");
+            Docs::SCALE.point();
             Exit::BadInput.into()
         }
     }

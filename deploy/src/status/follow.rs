@@ -11,11 +11,13 @@ use tradewind_common::exit::Exit;
 use super::{PAUSE, check_kept};
 use tradewind_folder::events::Events;
 use tradewind_folder::found::{FoundRun, exit};
+use tradewind_folder::input;
 use tradewind_folder::lines::Metrics;
 use tradewind_folder::records::read_evaluation;
 use tradewind_folder::runtime::one_thread;
 use tradewind_launch::progress::Progress;
 use tradewind_launch::run::Interruption;
+use tradewind_process::Docs;
 use tradewind_process::log::say;
 use tradewind_watch::{Watcher, table};
 
@@ -24,10 +26,7 @@ pub(crate) fn follow(run: &Path) -> ExitCode {
     let runtime = one_thread().map_err(Into::into);
     match runtime.and_then(|runtime| runtime.block_on(until_end(run))) {
         Ok(code) => code,
-        Err(error) => {
-            tradewind_process::complain!("{error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => input::fail(&error, Docs::WATCHING).into(),
     }
 }
 

@@ -11,6 +11,7 @@ use tradewind_folder::found::FoundRun;
 use tradewind_folder::input::{self, BadInput};
 use tradewind_folder::runtime::one_thread;
 use tradewind_launch::run::{Interruption, secret};
+use tradewind_process::Docs;
 use tradewind_process::log::say;
 
 use crate::http::{Site, router};
@@ -39,10 +40,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let served = one_thread().map_err(Into::into);
     match served.and_then(|runtime| runtime.block_on(serve(arguments))) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tradewind_process::complain!("{error:#}");
-            input::exit(&error).into()
-        }
+        Err(error) => input::fail(&error, Docs::WATCHING).into(),
     }
 }
 

@@ -40,7 +40,10 @@ fn a_bad_configuration_names_key_line_and_the_nearest_name() {
     bad(
         "train.sampels",
         "64",
-        &["is no key; did you mean \"train.samples\"?"],
+        &[
+            "is no key; did you mean \"train.samples\"?",
+            "\nsee docs/configuration.md#train\n",
+        ],
     );
     bad(
         "training.batch",
