@@ -1,8 +1,7 @@
 //! Inputs for fuzzing: examples that are right, changed in a few places. Bytes that are drawn at random seldom come
 //! past the first check of a format; these come to the last one.
 //!
-//! Under libFuzzer (`make fuzz`) what is drawn follows what the code did with former inputs, so the changes that lead
-//! somewhere are kept; in `cargo test` it is drawn at random.
+//! What is drawn is drawn at random, without a look at what the code does with it.
 
 use std::ops::Range;
 

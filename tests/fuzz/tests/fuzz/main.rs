@@ -1,8 +1,9 @@
 //! Bytes that others could send or leave, to everything that reads them. Nothing may panic, hang, take memory without
 //! bound or be believed that was changed: each target says what must hold.
 //!
-//! In `cargo test` a target takes its corpus (`__fuzz__`) and a few thousand inputs that are drawn at random; a failure
-//! prints `BOLERO_RANDOM_SEED`, which draws it again. `make fuzz` runs each for minutes, led by coverage.
+//! In `cargo test` a target takes its corpus (files in `__fuzz__/TARGET/corpus`, if there are any) and up to a few
+//! thousand inputs that are drawn at random; a failure prints `BOLERO_RANDOM_SEED`, which draws it again. `BOLERO_RANDOM_ITERATIONS`
+//! sets how many.
 
 mod codecs;
 mod configuration;
