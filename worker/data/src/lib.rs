@@ -31,6 +31,7 @@ mod error;
 mod field;
 mod files;
 pub mod hdf5;
+pub mod idx;
 mod joined;
 pub mod layout;
 pub mod manifest;

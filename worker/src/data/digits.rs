@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use tch::Tensor;
 
-use super::idx::Idx;
+use super::idx;
 use super::{Asked, Batch, DataError, Dataset, Field, Kind as Number, Split};
 
 /// Height and width of an image, pixels.
@@ -95,8 +95,8 @@ impl Labelled {
     fn open(folder: &Path, name: &str, least: usize) -> Result<Self, DataError> {
         let file = |what: &str| folder.join(format!("{name}-{what}-ubyte"));
         let (images_file, labels_file) = (file("images-idx3"), file("labels-idx1"));
-        let images = Idx::<3>::read(&images_file)?;
-        let labels = Idx::<1>::read(&labels_file)?;
+        let images = idx::read::<3>(&images_file)?;
+        let labels = idx::read::<1>(&labels_file)?;
         let [count, height, width] = images.extents;
         if [height, width] != [SIDE, SIDE] {
             let reason = format!("its images are {height} × {width} instead of {SIDE} × {SIDE}");

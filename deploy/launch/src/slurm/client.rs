@@ -7,25 +7,9 @@ use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, bail};
 
-/// A job, or a component of one, as squeue tells it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Row {
-    /// `4711`, or `4711+1` for a component.
-    pub(super) job: String,
-    pub(super) name: String,
-    /// `PENDING`, `RUNNING`, `COMPLETING`, …
-    pub(super) state: String,
-    pub(super) elapsed: String,
-    /// Why it is pending, or its nodes.
-    pub(super) reason: String,
-}
+use super::printed::{number, rows, with_script};
 
-impl Row {
-    /// That of the whole job: 4711 of `4711+1`.
-    pub(super) fn number(&self) -> Option<u32> {
-        self.job.split('+').next()?.parse().ok()
-    }
-}
+pub(super) use super::printed::Row;
 
 /// What squeue is asked for: fields of [`Row`].
 const FORMAT: &str = "%i|%j|%T|%M|%R";
@@ -38,11 +22,6 @@ pub(super) fn submit(script: &Path, options: &[String], input: File) -> anyhow::
     let output = call_with("sbatch", &arguments, input.into())?;
     let told = told("sbatch", output)?;
     number(&told).with_context(|| format!("sbatch told no job number: {}", told.trim()))
-}
-
-/// `12`, or `12;cluster`.
-fn number(told: &str) -> Option<u32> {
-    told.trim().split(';').next()?.parse().ok()
 }
 
 /// What sbatch thinks of a script, without handing it in.
@@ -80,14 +59,6 @@ pub(super) fn of_script(script: &Path) -> anyhow::Result<Vec<Row>> {
     Ok(with_script(&told("squeue", output)?, &script))
 }
 
-fn with_script(told: &str, script: &str) -> Vec<Row> {
-    let own = told.lines().filter_map(|line| {
-        let row = line.trim().strip_suffix(script)?.strip_suffix('|')?;
-        rows(row).pop()
-    });
-    own.collect()
-}
-
 fn squeue(format: &str, which: &str) -> anyhow::Result<Output> {
     let arguments = [
         "--noheader".to_owned(),
@@ -97,20 +68,6 @@ fn squeue(format: &str, which: &str) -> anyhow::Result<Output> {
         which.to_owned(),
     ];
     call("squeue", &arguments)
-}
-
-fn rows(told: &str) -> Vec<Row> {
-    let row = |line: &str| {
-        let mut fields = line.splitn(5, '|').map(|field| field.trim().to_owned());
-        Some(Row {
-            job: fields.next().filter(|job| !job.is_empty())?,
-            name: fields.next()?,
-            state: fields.next()?,
-            elapsed: fields.next()?,
-            reason: fields.next()?,
-        })
-    };
-    told.lines().filter_map(row).collect()
 }
 
 /// Ends jobs: their processes are told to end, and killed after Slurm's `KillWait`.
@@ -176,35 +133,4 @@ fn call_with(
     command.output().with_context(|| {
         format!("cannot run {program}; is this a machine with Slurm, and are its commands in PATH?")
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_slurm_tells_is_read() {
-        assert_eq!(number("4711\n"), Some(4711));
-        assert_eq!(number("4711;perlmutter\n"), Some(4711));
-        assert_eq!(number("sbatch: error"), None);
-        let told = "12+0|climate|RUNNING|1:02|n[1-2]\n12+1|climate|PENDING|0:00|(Resources)\n\n";
-        let row = |job: &str, state: &str, elapsed: &str, reason: &str| Row {
-            job: job.into(),
-            name: "climate".into(),
-            state: state.into(),
-            elapsed: elapsed.into(),
-            reason: reason.into(),
-        };
-        let want = [
-            row("12+0", "RUNNING", "1:02", "n[1-2]"),
-            row("12+1", "PENDING", "0:00", "(Resources)"),
-        ];
-        assert_eq!(rows(told), want);
-        let told = "\
-12+0|climate|RUNNING|1:02|n[1-2]|/runs/r/slurm/job.sh
-12+1|climate|PENDING|0:00|(Resources)|/runs/r/slurm/job.sh
-13|climate|PENDING|0:00|(Resources)|/more/runs/r/slurm/job.sh
-";
-        assert_eq!(with_script(told, "/runs/r/slurm/job.sh"), want);
-    }
 }

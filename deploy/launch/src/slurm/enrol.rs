@@ -19,10 +19,11 @@ use tradewind_common::identity::Identity;
 use tradewind_common::run_files;
 use tradewind_folder::run::RunFolder;
 use tradewind_process::{supervise, whole};
-use tradewind_proto::auth::{Credentials, is_same};
+use tradewind_proto::auth::Credentials;
 use tradewind_proto::authority::{Authority, Key};
 use tradewind_proto::connector::Connector;
 
+use super::enrolment::{self, Reply, Request};
 use crate::{bare_host, secrets::secret};
 
 /// In the folder of a run or a fleet: what a task shows to be issued a certificate. It is there under TLS alone.
@@ -43,24 +44,6 @@ const MESSAGE_BYTES_MAX: u64 = 16 << 10;
 
 /// Who is heard at a time; others wait in the system's queue.
 const HEARD_MAX: usize = 64;
-
-/// What a task asks for.
-#[derive(Serialize, Deserialize)]
-struct Request {
-    secret: String,
-    /// As in a certificate: [`Identity::uri`].
-    identity: String,
-    public: Vec<u8>,
-}
-
-/// What it is answered.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Reply {
-    /// PEM: its certificate, and the authority's.
-    Issued(String),
-    Refused(String),
-}
 
 /// Where an authority is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -158,7 +141,11 @@ fn answer(
                     let mut line = String::new();
                     let mut limited = (&mut stream).take(MESSAGE_BYTES_MAX);
                     limited.read_line(&mut line).await?;
-                    let reply = serde_json::to_string(&issue(&authority, &secret, &line))?;
+                    let reply = enrolment::answer(&authority, &secret, &line);
+                    if let Reply::Refused(why) = &reply {
+                        tradewind_process::complain!("no certificate was issued: {why}");
+                    }
+                    let reply = serde_json::to_string(&reply)?;
                     stream.write_all(reply.as_bytes()).await?;
                     stream.shutdown().await
                 };
@@ -167,26 +154,6 @@ fn answer(
             });
         }
     })
-}
-
-fn issue(authority: &Authority, secret: &str, line: &str) -> Reply {
-    let refused = |why: &str| {
-        tradewind_process::complain!("no certificate was issued: {why}");
-        Reply::Refused(why.into())
-    };
-    let Ok(request) = serde_json::from_str::<Request>(line) else {
-        return refused("what was asked for cannot be understood");
-    };
-    if !is_same(request.secret.as_bytes(), secret.as_bytes()) {
-        return refused("the secret is not that of this run or fleet");
-    }
-    let Some(identity) = Identity::of_uri(&request.identity) else {
-        return refused("nobody of a run or fleet is named");
-    };
-    match authority.issue(&identity, &request.public) {
-        Ok(certificates) => Reply::Issued(certificates),
-        Err(error) => refused(&error.to_string()),
-    }
 }
 
 /// Has a certificate issued by the authority of the run or fleet in this folder; one that it has issued already is
