@@ -3,8 +3,8 @@
 //! Of all coordinators that were ever started on a folder only the last may act. No lock is held and
 //! no clock is read: each *claims* the next number by creating `claim-N`, which can succeed once,
 //! and then reads the state that a former one left; each *writes* only files of its own,
-//! `state-N.json` and the changes behind it, and afterwards looks for later claims. So of a former coordinator that writes and a new
-//! one that claims at the same time, at least one sees the other:
+//! `state-N.json` and the changes behind it, and afterwards looks for later claims. So of a former
+//! coordinator that writes and a new one that claims at the same time, at least one sees the other:
 //!
 //! ```text
 //! former: write state-M, then look for claims    new: create claim-N, then read states

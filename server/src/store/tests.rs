@@ -64,7 +64,9 @@ fn the_state_is_its_owners_alone() {
         metadata.permissions().mode() & 0o777
     };
     assert_eq!(mode("coordinator"), 0o700);
-    assert_eq!(mode("coordinator/state-1.json"), 0o600);
+    for name in ["state-1.json", "journal-1-1.json"] {
+        assert_eq!(mode(&format!("coordinator/{name}")), 0o600, "{name}");
+    }
 }
 
 #[test]

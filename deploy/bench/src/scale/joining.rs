@@ -17,7 +17,7 @@ use tradewind_launch::{Process, Role, beside, environment, wait_for_address};
 use tradewind_programs::SERVER;
 use tradewind_programs::server::{self, CoordinatorAt, ServerArguments};
 use tradewind_programs::worker::THREADS;
-use tradewind_proto::auth::Token;
+use tradewind_proto::auth::Credentials;
 use tradewind_proto::v1::coordinator_client::CoordinatorClient;
 use tradewind_proto::v1::{Beat, JoinRequest};
 
@@ -107,7 +107,7 @@ async fn joining(folder: &Path, groups: u32, ranks: u32) -> anyhow::Result<Joini
     spec.start_grace_ms = RETRY.as_millis() as u64;
     let shared = Arc::new(Shared {
         reach: Reach {
-            token: Token::new(&token)?,
+            credentials: Credentials::new(&token, None)?,
             retry: RETRY,
             connections: 1,
         },
@@ -191,12 +191,13 @@ fn start(folder: &Path, token: &str) -> anyhow::Result<(Server, String)> {
         lease_ms: server::LEASE_MS,
         address_file: Some(file.clone()),
         metrics: None,
+        otlp: None,
         stand_in: None,
         linger_ms: 0,
         incarnation: 1,
         threads: 1,
     };
-    let environment: BTreeMap<_, _> = environment(token, THREADS);
+    let environment: BTreeMap<_, _> = environment(token, None, THREADS);
     let role = Role::Bench("server", 0);
     let log = folder.join("server.log");
     let words = arguments.words();
