@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::ledger::{CHUNKS_HELD_MAX, FORGOTTEN_MAX, LeaseRefused, Ledger};
+pub use self::ledger::{CHUNKS_HELD_MAX, FORGOTTEN_MAX, LeaseRefused, Ledger, LedgerChange};
 pub use self::sets::{DataSets, SETS_MAX};
 
 /// A numbered piece of an epoch.

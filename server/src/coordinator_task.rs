@@ -4,10 +4,13 @@
 mod beats;
 mod calls;
 mod heard;
+mod holdings;
 mod message;
 mod outbox;
 mod saving;
 mod sending;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,15 +20,18 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
-use tradewind_common::{RunId, ServerId};
+use tradewind_common::ServerId;
+use tradewind_common::data::FORGOTTEN_MAX;
 use tradewind_process::supervise;
-use tradewind_proto::holding::Holding;
 
 use crate::clock::Origin;
 use crate::durable::{Disk, Saved};
 use crate::telemetry::Members;
 use beats::Beats;
+pub use beats::Stream;
 use heard::Heard;
+use holdings::Holdings;
+pub use holdings::Published;
 pub use message::Message;
 use message::Reply;
 pub use outbox::{Outbox, Taken, outbox};
@@ -49,7 +55,7 @@ const LOOK: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug)]
 pub struct CoordinatorHandle {
     mailbox: mpsc::Sender<Message>,
-    changes: watch::Receiver<u64>,
+    published: watch::Receiver<Published>,
     incarnation: u64,
     streams: Arc<AtomicU64>,
 }
@@ -70,7 +76,7 @@ impl CoordinatorHandle {
     /// is reached at host:port.
     pub fn spawn(core: Coordinator, disk: Option<(Disk, String)>, origin: Origin) -> Self {
         let (mailbox, inbox) = mpsc::channel(MAILBOX_MAX);
-        let (changed, changes) = watch::channel(0);
+        let (holdings, published) = Holdings::new();
         let (disk, address) = disk.unzip();
         let incarnation = disk.as_ref().map_or(1, Disk::incarnation);
         let mut task = CoordinatorTask {
@@ -79,21 +85,22 @@ impl CoordinatorHandle {
             address: address.unwrap_or_default(),
             origin,
             own: mailbox.downgrade(),
-            changed,
             waiting: HashMap::new(),
             next_reply: 0,
             servers: HashMap::new(),
             bonds: HashMap::new(),
             next_bond: 0,
-            holdings: HashMap::new(),
+            holdings,
             later: VecDeque::new(),
             unsaved: false,
+            all_unsaved: false,
             failing: false,
             leases: 0,
             saved_ms: 0,
             ticked_ms: origin.now_ms(),
             heard: Heard::since(origin.now_ms()),
             beats: Beats::default(),
+            questions: Vec::new(),
             unsaid: Vec::new(),
             signs: 0,
             members: Members::default(),
@@ -101,13 +108,14 @@ impl CoordinatorHandle {
         // What was recovered, and is not changed by it, is written down.
         task.unsaved = task.core.take_dirty();
         if !task.unsaved {
-            task.holdings = task.present_holdings();
+            let present = task.present_holdings();
+            task.holdings.replace(present);
         }
         // It ends when another one has followed, or nobody can speak to it any more.
         supervise("the coordinator", task.run(inbox));
         Self {
             mailbox,
-            changes,
+            published,
             incarnation,
             streams: Arc::default(),
         }
@@ -128,9 +136,9 @@ impl CoordinatorHandle {
         self.mailbox.is_closed()
     }
 
-    /// Told whenever membership or holders of some run have changed.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.changes.clone()
+    /// Who holds the shards of all runs; told when that changes, and nothing else does.
+    pub fn published(&self) -> watch::Receiver<Published> {
+        self.published.clone()
     }
 
     /// Asks and waits for the answer.
@@ -153,11 +161,12 @@ struct CoordinatorTask {
     address: String,
     origin: Origin,
     own: mpsc::WeakSender<Message>,
-    changed: watch::Sender<u64>,
     /// Calls that wait; bounded by the ranks of all runs, because a retry replaces what it repeats
     /// and callers that have gone are swept at every tick.
     waiting: HashMap<ReplyTo, Reply<Answer>>,
     next_reply: u64,
+    /// Questions about what has been decided, which wait until that is written down, or cannot be.
+    questions: Vec<Message>,
     /// Answers to who has left, which wait until that is written down.
     unsaid: Vec<(Reply<()>, Result<(), Refused>)>,
     servers: HashMap<ServerId, Outbox>,
@@ -166,11 +175,13 @@ struct CoordinatorTask {
     bonds: HashMap<ServerId, u64>,
     next_bond: u64,
     /// Who holds the shards, as it is written down: ranks hear of nothing else.
-    holdings: HashMap<RunId, Holding>,
+    holdings: Holdings,
     /// What came while the disk was written and has to wait for it.
     later: VecDeque<Message>,
     /// Something was decided that is not written down.
     unsaved: bool,
+    /// What was written last may not be there: all of the state has to be written.
+    all_unsaved: bool,
     /// The last write failed; that is told once.
     failing: bool,
     /// Leases of data that are not written down.
@@ -198,24 +209,24 @@ impl CoordinatorTask {
         let mut looking: Option<JoinHandle<Saved>> = None;
         loop {
             let mut looked = Saved::Yes;
-            if let Some(message) = self.later.pop_front() {
-                self.handle(message);
-            } else {
-                tokio::select! {
-                    message = inbox.recv() => match message {
-                        Some(message) => self.handle(message),
-                        None => return,
-                    },
-                    _ = ticks.tick() => self.tick(),
-                    _ = looks.tick(), if looking.is_none() => looking = self.look(),
-                    found = async { looking.as_mut().expect("it is under way").await },
-                        if looking.is_some() =>
-                    {
-                        looking = None;
-                        looked = found.unwrap_or_else(|panicked| Saved::NotNow(panicked.to_string()));
-                    }
+            tokio::select! {
+                // However much waits, leases are looked at, and signs of life given.
+                biased;
+                _ = ticks.tick() => self.tick(),
+                _ = looks.tick(), if looking.is_none() => looking = self.look(),
+                found = async { looking.as_mut().expect("it is under way").await },
+                    if looking.is_some() =>
+                {
+                    looking = None;
+                    looked = found.unwrap_or_else(|panicked| Saved::NotNow(panicked.to_string()));
                 }
+                () = std::future::ready(()), if !self.later.is_empty() => {}
+                message = inbox.recv() => match message {
+                    Some(message) => self.take(message),
+                    None => return,
+                },
             }
+            self.handle_waiting(&mut inbox);
             let saved = match looked {
                 Saved::Deposed(_) => looked,
                 Saved::Yes | Saved::NotNow(_) => self.save(&mut inbox, &mut ticks).await,
@@ -244,6 +255,32 @@ impl CoordinatorTask {
                     return;
                 }
             }
+            for question in std::mem::take(&mut self.questions) {
+                self.handle(question);
+            }
+        }
+    }
+
+    /// Takes all that waits by now: it is written down at once, and answered after that.
+    fn handle_waiting(&mut self, inbox: &mut mpsc::Receiver<Message>) {
+        for _ in 0..MAILBOX_MAX {
+            self.leases += u64::from(self.core.take_leased());
+            if self.leases >= FORGOTTEN_MAX {
+                return;
+            }
+            let waiting = self.later.pop_front();
+            let Some(message) = waiting.or_else(|| inbox.try_recv().ok()) else {
+                return;
+            };
+            self.take(message);
+        }
+    }
+
+    /// Decides what a message comes to; one that only looks waits until that is written down.
+    fn take(&mut self, message: Message) {
+        match message.only_looks() {
+            true => self.questions.push(message),
+            false => self.handle(message),
         }
     }
 

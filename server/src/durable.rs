@@ -12,7 +12,7 @@ use crate::marks;
 use crate::snapshot::manifest::{self, Manifest};
 use crate::snapshot::{FORMAT, Folder};
 use crate::store::{Store, StoreError};
-use tradewind_core::durable::Durable;
+use tradewind_core::durable::{Change, Durable};
 use tradewind_core::event::Event;
 use tradewind_core::saved::ManifestData;
 
@@ -25,6 +25,15 @@ pub enum Saved {
     NotNow(String),
     /// This incarnation has followed: nothing may be acted on any more.
     Deposed(u64),
+}
+
+/// What is to be written down.
+#[derive(Debug)]
+pub enum Saving {
+    /// All that there is.
+    All(Box<Durable>),
+    /// What has changed since something was written down.
+    Change(Box<Change>),
 }
 
 /// The coordinator's part of the fleet's folder.
@@ -84,11 +93,24 @@ impl Disk {
         self.incarnation.0
     }
 
-    /// Writes the state down.
-    pub fn save(&self, durable: &Durable) -> Saved {
-        let written = serde_json::to_vec(durable).map_err(|error| error.to_string());
-        let written = written.map(|bytes| self.store.write(&bytes));
-        match written {
+    /// Whether what has changed can be written down without the rest.
+    pub fn takes_changes(&self) -> bool {
+        self.store.takes_changes()
+    }
+
+    /// Writes the state down, or what has changed of it. Where that fails, all of it has to be written next.
+    pub fn save(&self, saving: &Saving) -> Saved {
+        let written = match saving {
+            Saving::All(durable) => {
+                let bytes = serde_json::to_vec(durable);
+                bytes.map(|bytes| self.store.write(&bytes))
+            }
+            Saving::Change(change) => {
+                let bytes = serde_json::to_vec(change);
+                bytes.map(|bytes| self.store.append(&bytes))
+            }
+        };
+        match written.map_err(|error| error.to_string()) {
             Ok(Ok(())) => Saved::Yes,
             Ok(Err(StoreError::Deposed { by })) => Saved::Deposed(by.0),
             Ok(Err(error)) => Saved::NotNow(error.to_string()),

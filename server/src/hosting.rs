@@ -16,7 +16,7 @@ use crate::refuse;
 use crate::snapshot::Folder;
 use crate::snapshot::manifest::{self, Manifest};
 use crate::snapshot::{READ_PAUSE, READ_TRIES};
-use crate::store::{Claimed, Store};
+use crate::store::{Claimed, Store, Written};
 use tradewind_core::answer::Refused;
 use tradewind_core::coordinator::Coordinator;
 use tradewind_core::durable::Durable;
@@ -118,7 +118,7 @@ impl Hosting {
             incarnation,
             former,
         } = Store::claim(folder)?;
-        let former = former.as_deref().map(understand).transpose()?;
+        let former = former.as_ref().map(understand).transpose()?;
         let unknown = |run: &&RunId| former.as_ref().is_none_or(|former| !former.knows(run));
         let resume = resume.as_ref().filter(unknown);
         let mut core = match former {
@@ -188,13 +188,20 @@ impl Hosting {
 }
 
 /// A coordinator's durable state.
-fn understand(state: &[u8]) -> anyhow::Result<Durable> {
-    serde_json::from_slice(state).context("the coordinator's durable state cannot be understood")
+fn understand(written: &Written) -> anyhow::Result<Durable> {
+    let understand = || -> anyhow::Result<Durable> {
+        let mut durable: Durable = serde_json::from_slice(&written.state)?;
+        for change in &written.changes {
+            durable.change(serde_json::from_slice(change)?)?;
+        }
+        Ok(durable)
+    };
+    understand().context("the coordinator's durable state cannot be understood")
 }
 
 /// Whether the coordinator that has left this state has recorded the run.
-fn knows(state: Option<Vec<u8>>, run: &RunId) -> anyhow::Result<bool> {
-    let state = state.as_deref().map(understand).transpose()?;
+fn knows(written: Option<Written>, run: &RunId) -> anyhow::Result<bool> {
+    let state = written.as_ref().map(understand).transpose()?;
     Ok(state.is_some_and(|state| state.knows(run)))
 }
 

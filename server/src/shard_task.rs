@@ -4,7 +4,7 @@ mod message;
 mod recorder;
 mod replication;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod traces;
 
 use std::collections::{BTreeMap, HashMap};

@@ -2,9 +2,9 @@
 //!
 //! Of all coordinators that were ever started on a folder only the last may act. No lock is held and
 //! no clock is read: each *claims* the next number by creating `claim-N`, which can succeed once,
-//! and then reads the state that a former one left; each *writes* only a file of its own,
-//! `state-N.json`, and afterwards looks for later claims. So of a former coordinator that writes and a new
-//! one that claims at the same time, at least one sees the other:
+//! and then reads the state that a former one left; each *writes* only files of its own,
+//! `state-N.json` and the changes behind it, and afterwards looks for later claims. So of a former
+//! coordinator that writes and a new one that claims at the same time, at least one sees the other:
 //!
 //! ```text
 //! former: write state-M, then look for claims    new: create claim-N, then read states
@@ -17,17 +17,31 @@
 //! for it later; docs/snapshots.md says which are. Listings may lag behind: claims follow each other
 //! without a gap, so that each, and each state, is looked for by its name, and a listing only says where
 //! to begin.
+//!
+//! A state is written whole now and then; what changes is written behind it, in `journal-N-K.json`, so that
+//! a change costs what it is, however much there is ([`journal`]). The state names its journal, which is
+//! there before it: a journal that is missing is damage.
 
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use tradewind_common::{Incarnation, run_files};
 use tradewind_process::whole;
 
 use crate::disk;
+
+mod journal;
+
+use self::journal::Journal;
+
+/// Changes behind a state may be so long before a state is written again, bytes; or as long as the state.
+const JOURNAL_BYTES_MIN: u64 = 1 << 20;
+
+/// How often a state is read again whose journal is not there any more: it has been written anew.
+const READS_MAX: u32 = 100;
 
 /// Most coordinators that may claim at once.
 const CLAIMS_AT_ONCE_MAX: u32 = 1000;
@@ -72,8 +86,30 @@ pub struct Store {
     incarnation: Incarnation,
     /// Whose state was taken over; it is kept, older ones are deleted.
     former: Option<Incarnation>,
-    /// One write at a time. Who deposed this one, once that is known.
-    deposed: Mutex<Option<Incarnation>>,
+    /// One write at a time.
+    writing: Mutex<Writing>,
+}
+
+/// What a coordinator is at.
+#[derive(Debug, Default)]
+struct Writing {
+    /// Who deposed this one, once that is known.
+    deposed: Option<Incarnation>,
+    /// The number of the last journal that was begun.
+    number: u64,
+    /// The one that changes can be written to.
+    journal: Option<Journal>,
+    /// Bytes of the state that it is behind.
+    state_bytes: u64,
+}
+
+/// What a coordinator has written: a state, and what has changed since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// As it was given to [`Store::write`].
+    pub state: Vec<u8>,
+    /// As they were given to [`Store::append`], oldest first.
+    pub changes: Vec<Vec<u8>>,
 }
 
 /// What [`Store::claim`] gives.
@@ -83,8 +119,8 @@ pub struct Claimed {
     pub store: Store,
     /// The coordinator's: larger than all former ones.
     pub incarnation: Incarnation,
-    /// The state that the last coordinator wrote; `None` if none ever has.
-    pub former: Option<Vec<u8>>,
+    /// What the last coordinator wrote; `None` if none ever has.
+    pub former: Option<Written>,
 }
 
 /// Where the coordinator is: `address.json`.
@@ -97,10 +133,10 @@ pub struct Address {
 }
 
 impl Store {
-    /// The state that the last coordinator wrote; `None` if none ever has. Who only looks deposes nobody.
-    pub fn look(folder: &Path) -> Result<Option<Vec<u8>>, StoreError> {
+    /// What the last coordinator wrote; `None` if none ever has. Who only looks deposes nobody.
+    pub fn look(folder: &Path) -> Result<Option<Written>, StoreError> {
         let newest = read_newest(&folder.join(run_files::COORDINATOR), Incarnation(u64::MAX))?;
-        Ok(newest.map(|(_, state)| state))
+        Ok(newest.map(|(_, written)| written))
     }
 
     /// Becomes the coordinator of the fleet whose folder this is, and deposes all former ones.
@@ -117,14 +153,14 @@ impl Store {
             within,
             incarnation,
             former: former.as_ref().map(|(former, _)| *former),
-            deposed: Mutex::new(None),
+            writing: Mutex::default(),
         };
         // Later ones may have deleted the states that this one looked for.
         store.check()?;
         Ok(Claimed {
             store,
             incarnation,
-            former: former.map(|(_, state)| state),
+            former: former.map(|(_, written)| written),
         })
     }
 
@@ -132,24 +168,82 @@ impl Store {
     /// acted on: it is durable, and when it had become so there was no later coordinator. After
     /// [`StoreError::Disk`] it may or may not have been written.
     pub fn write(&self, state: &[u8]) -> Result<(), StoreError> {
-        // The state inside is one value, set whole.
-        let mut deposed = self.deposed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(by) = *deposed {
-            return Err(StoreError::Deposed { by });
-        }
+        let mut writing = self.writing()?;
+        // Of the state that is there now nothing more may be said.
+        writing.journal = None;
+        writing.number += 1;
+        let number = writing.number;
         let path = state_path(&self.within, self.incarnation);
         // Nobody else writes it.
         let part = self
             .within
             .join(format!("state-{}.json.part", self.incarnation));
-        let written =
-            disk::replace_secret_by(part, &path, disk::with_checksum(state)).map_err(at(&path));
+        let behind = journal_path(&self.within, self.incarnation, number);
+        let journal = Journal::create(behind);
+        let written = journal.and_then(|journal| {
+            disk::replace_secret_by(
+                part,
+                &path,
+                disk::with_checksum(&with_journal(state, number)),
+            )?;
+            Ok(journal)
+        });
+        let written = written.map_err(at(&path));
         between(Step::Written);
-        *deposed = self.later()?;
-        if let Some(by) = *deposed {
-            return Err(StoreError::Deposed { by });
+        self.is_latest(&mut writing)?;
+        writing.journal = Some(written?);
+        writing.state_bytes = state.len() as u64;
+        self.forget(number);
+        Ok(())
+    }
+
+    /// Writes a change behind the state that this coordinator has written last, and behind what has
+    /// changed since. What is so of [`write`](Self::write) is so of this; after [`StoreError::Disk`] the
+    /// state has to be written next.
+    ///
+    /// # Panics
+    /// If no change can be written ([`takes_changes`](Self::takes_changes)).
+    pub fn append(&self, change: &[u8]) -> Result<(), StoreError> {
+        let mut writing = self.writing()?;
+        let mut journal = writing.journal.take().expect("changes can be written");
+        let appended = journal.append(change);
+        between(Step::Written);
+        self.is_latest(&mut writing)?;
+        let path = journal_path(&self.within, self.incarnation, writing.number);
+        appended.map_err(at(&path))?;
+        writing.journal = Some(journal);
+        Ok(())
+    }
+
+    /// Whether changes can be written: a state was, and they are not so long that it had better be written
+    /// again.
+    pub fn takes_changes(&self) -> bool {
+        let writing = self.lock();
+        let most = writing.state_bytes.max(JOURNAL_BYTES_MIN);
+        let journal = writing.journal.as_ref();
+        journal.is_some_and(|journal| journal.bytes() < most)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Writing> {
+        // What a panic leaves half-written has no journal, and the state is written next.
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn writing(&self) -> Result<MutexGuard<'_, Writing>, StoreError> {
+        let writing = self.lock();
+        match writing.deposed {
+            Some(by) => Err(StoreError::Deposed { by }),
+            None => Ok(writing),
         }
-        written.map(|()| self.forget())
+    }
+
+    /// Looks for later claims, after something was written.
+    fn is_latest(&self, writing: &mut Writing) -> Result<(), StoreError> {
+        writing.deposed = self.later()?;
+        match writing.deposed {
+            Some(by) => Err(StoreError::Deposed { by }),
+            None => Ok(()),
+        }
     }
 
     /// Says where this coordinator is. Does nothing if that is said already, so it may be called
@@ -220,13 +314,18 @@ impl Store {
         Ok(Some(latest).filter(|latest| *latest > self.incarnation))
     }
 
-    /// Deletes what nobody will read: states older than the one that was taken over, and what was
-    /// left of writing them. That there is no later claim yet makes it safe: whoever claims now
-    /// finds the state that has just been written.
-    fn forget(&self) {
+    /// Deletes what nobody will read: states older than the one that was taken over, what was
+    /// left of writing them, and journals that are not behind a state any more, of which `number` is the
+    /// present one. That there is no later claim yet makes it safe: whoever claims now finds the state that
+    /// has just been written.
+    fn forget(&self, number: u64) {
         let old = |name: &String| {
-            let of = numbered(name.split(".part").next().unwrap_or(name), "state");
-            of.is_some_and(|of| Some(of) < self.former)
+            let whole = name.split(".part").next().unwrap_or(name);
+            let state = numbered(whole, "state").is_some_and(|of| Some(of) < self.former);
+            let journal = journal_of(whole).is_some_and(|(of, n)| {
+                Some(of) < self.former || (of == self.incarnation && n < number)
+            });
+            state || journal
         };
         let names = disk::names(&self.within).unwrap_or_default();
         for name in names.iter().filter(|name| old(name)) {
@@ -271,6 +370,42 @@ fn at(path: &Path) -> impl Fn(io::Error) -> StoreError + '_ {
 
 fn state_path(within: &Path, of: Incarnation) -> PathBuf {
     within.join(format!("state-{of}.json"))
+}
+
+fn journal_path(within: &Path, of: Incarnation, number: u64) -> PathBuf {
+    within.join(format!("journal-{of}-{number}.json"))
+}
+
+/// The numbers in `journal-N-K.json`.
+fn journal_of(name: &str) -> Option<(Incarnation, u64)> {
+    let rest = name.strip_prefix("journal-")?.strip_suffix(".json")?;
+    let (of, number) = rest.split_once('-')?;
+    Some((Incarnation(of.parse().ok()?), number.parse().ok()?))
+}
+
+const WITH_JOURNAL: (&[u8], &[u8], &[u8]) = (b"{\"journal\":", b",\"state\":", b"}");
+
+/// A state that names its journal; JSON again.
+fn with_journal(state: &[u8], number: u64) -> Vec<u8> {
+    let number = number.to_string();
+    let (begin, middle, end) = WITH_JOURNAL;
+    [begin, number.as_bytes(), middle, state, end].concat()
+}
+
+/// The state, and its journal. One that names none was written when there were none.
+fn without_journal(content: &[u8]) -> (&[u8], Option<u64>) {
+    let named = || {
+        let rest = content.strip_prefix(WITH_JOURNAL.0)?;
+        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let (number, rest) = rest.split_at(digits);
+        let state = rest.strip_prefix(WITH_JOURNAL.1)?;
+        let state = state.strip_suffix(WITH_JOURNAL.2)?;
+        Some((state, std::str::from_utf8(number).ok()?.parse().ok()?))
+    };
+    match named() {
+        Some((state, number)) => (state, Some(number)),
+        None => (content, None),
+    }
 }
 
 fn claim_path(within: &Path, of: Incarnation) -> PathBuf {
@@ -327,29 +462,56 @@ fn take_next(within: &Path) -> Result<Incarnation, StoreError> {
     Err(at(within)(error))
 }
 
-/// The state with the highest number below `below`. One that is deleted meanwhile has a later one, whose
-/// coordinator has claimed as well.
+/// What was written under the highest number below `below`. One that is deleted meanwhile has a later one,
+/// whose coordinator has claimed as well.
 fn read_newest(
     within: &Path,
     below: Incarnation,
-) -> Result<Option<(Incarnation, Vec<u8>)>, StoreError> {
+) -> Result<Option<(Incarnation, Written)>, StoreError> {
     let listed = highest(within, &["claim", "state"])?;
     let latest = latest_claim(within, listed)?.0.min(below.0 - 1);
     for of in (1..=latest).rev().map(Incarnation) {
-        let path = state_path(within, of);
-        let bytes = match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            bytes => bytes.map_err(at(&path))?,
-        };
-        return match disk::check_checksum(&bytes) {
-            Ok(state) => Ok(Some((of, state.to_vec()))),
-            Err(what) => Err(StoreError::Damaged {
-                path,
-                what: what.to_owned(),
-            }),
-        };
+        if let Some(written) = read(within, of)? {
+            return Ok(Some((of, written)));
+        }
     }
     Ok(None)
+}
+
+/// What a coordinator has written; `None` if it has written nothing.
+fn read(within: &Path, of: Incarnation) -> Result<Option<Written>, StoreError> {
+    let path = state_path(within, of);
+    let mut reads = 1;
+    loop {
+        let bytes = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            bytes => bytes.map_err(at(&path))?,
+        };
+        let damaged = |path: &Path, what: String| StoreError::Damaged {
+            path: path.to_owned(),
+            what,
+        };
+        let content = disk::check_checksum(&bytes).map_err(|what| damaged(&path, what.into()))?;
+        let (state, number) = without_journal(content);
+        let state = state.to_vec();
+        let Some(number) = number else {
+            let changes = Vec::new();
+            return Ok(Some(Written { state, changes }));
+        };
+        let behind = journal_path(within, of, number);
+        match journal::read(&behind) {
+            Ok(Ok(changes)) => return Ok(Some(Written { state, changes })),
+            Ok(Err(what)) => return Err(damaged(&behind, what)),
+            // It may be behind a former state by now: then there is another one.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if reads == READS_MAX || fs::read(&path).is_ok_and(|now| now == bytes) {
+                    return Err(damaged(&behind, "it is missing".into()));
+                }
+                reads += 1;
+            }
+            Err(error) => return Err(at(&behind)(error)),
+        }
+    }
 }
 
 /// Moments in which others may come between what one coordinator does.

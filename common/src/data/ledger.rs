@@ -5,6 +5,10 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+mod change;
+
+pub use self::change::LedgerChange;
+use self::change::Unwritten;
 use super::held::{HeldChunks, Owner};
 use super::{Chunk, Chunking, DataPosition};
 use crate::ids::GroupId;
@@ -69,6 +73,8 @@ pub struct Ledger {
     /// Of sets: the group that has leased of it last.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     takers: BTreeMap<u32, GroupId>,
+    #[serde(skip)]
+    unwritten: Unwritten,
 }
 
 /// A list that is written as its only element: as before there were sets.
@@ -116,6 +122,7 @@ impl Ledger {
             unused: 0,
             forgotten: Vec::new(),
             takers: BTreeMap::new(),
+            unwritten: Unwritten::default(),
         }
     }
 
@@ -201,6 +208,7 @@ impl Ledger {
     /// [`settle`](Self::settle), and neither is what had come back; meanwhile groups say which of them they hold
     /// or have finished.
     pub fn take_over(&mut self) {
+        self.touch(self.returned.iter().copied().collect());
         self.doubted.append(&mut self.returned);
         let former = std::mem::take(&mut self.forgotten);
         let sets = 0..self.chunking.sets;
@@ -241,6 +249,7 @@ impl Ledger {
         for number in holds {
             if self.was_leased(*number) {
                 self.held.lend(*number, owner);
+                self.touch(vec![*number]);
             }
         }
     }
@@ -253,15 +262,26 @@ impl Ledger {
         match forgotten.filter(|of| chunk && of.chunks.contains(&place)) {
             Some(forgotten) => {
                 forgotten.claimed = forgotten.claimed.max(Some(place));
+                self.touch(Vec::new());
                 true
             }
-            None => self.doubted.remove(&number),
+            None => {
+                self.touch(vec![number]);
+                self.doubted.remove(&number)
+            }
         }
+    }
+
+    /// Something about these chunks is to be written down.
+    fn touch(&mut self, chunks: Vec<u64>) {
+        self.unwritten.any = true;
+        self.unwritten.chunks.extend(chunks);
     }
 
     /// Every group has had its say: of the chunks of a set that may have been forgotten, those before the
     /// last one that somebody holds were leased and are finished; the others never were.
     pub fn settle(&mut self) {
+        self.touch(self.doubted.iter().copied().collect());
         self.returned.append(&mut self.doubted);
         for (set, forgotten) in (0..).zip(std::mem::take(&mut self.forgotten)) {
             let first = forgotten.claimed.map_or(forgotten.chunks.start, |n| n + 1);
@@ -273,7 +293,8 @@ impl Ledger {
                 let never: Vec<_> = never
                     .map(|place| self.chunking.number(set, place))
                     .collect();
-                self.returned.extend(never);
+                self.returned.extend(&never);
+                self.touch(never);
             }
         }
     }
@@ -298,6 +319,7 @@ impl Ledger {
             if holder == Some(owner) {
                 self.held.take(*number);
                 self.leased.remove(number);
+                self.touch(vec![*number]);
                 let chunk = self.chunking.chunk(*number);
                 let batch = group_batch(self.chunking.begins(&chunk));
                 self.unused += (chunk.positions.end - chunk.positions.start) % batch;
@@ -330,6 +352,7 @@ impl Ledger {
         self.held.lend(number, owner);
         self.leases += 1;
         self.leased.insert(number, self.leases);
+        self.touch(vec![number]);
         Ok(self.chunking.chunk(number))
     }
 
@@ -349,13 +372,7 @@ impl Ledger {
             // What has come back first, if it is of this epoch.
             let of_epoch = |number: &u64| self.chunking.chunk(*number).epoch == epoch;
             let back = self.returned.first().copied().filter(of_epoch);
-            return match back {
-                Some(number) => {
-                    self.returned.remove(&number);
-                    number
-                }
-                None => self.take_new(0),
-            };
+            return self.take_of(0, back);
         }
         let mut left: Vec<u64> = (0..self.chunking.sets)
             .map(|set| {
@@ -388,10 +405,16 @@ impl Ledger {
         let set = mine().or_else(taken);
         let set = set.or_else(most).expect("there is a set");
         self.takers.insert(set, group);
-        match back.get(&set) {
+        self.unwritten.sets.insert(set);
+        self.take_of(set, back.get(&set).copied())
+    }
+
+    /// Takes the next chunk of a set, which is one that has come `back` if there is one.
+    fn take_of(&mut self, set: u32, back: Option<u64>) -> u64 {
+        match back {
             Some(number) => {
-                self.returned.remove(number);
-                *number
+                self.returned.remove(&number);
+                number
             }
             None => self.take_new(set),
         }
@@ -409,6 +432,9 @@ impl Ledger {
         let back = self.held.take_all_of(group);
         for chunk in &back {
             self.leased.remove(chunk);
+        }
+        if !back.is_empty() {
+            self.touch(back.iter().copied().collect());
         }
         self.returned.extend(back);
     }
@@ -668,6 +694,8 @@ mod tests {
             };
             let (mut written, mut leases) = (ledger.clone(), 0);
             let mut finished = VecDeque::new();
+            // As somebody has it who is told of changes.
+            let mut told = ledger.clone();
             for _ in 0..400 {
                 let group = draw(4) as u32;
                 let owner = (GroupId(group), LIFE);
@@ -689,6 +717,7 @@ mod tests {
                         // A successor, that knows what was written down, and hears what groups hold and
                         // have finished.
                         ledger = written.clone();
+                        told = written.clone();
                         ledger.take_over();
                         for (owner, done) in &finished {
                             ledger.finish(*owner, &[*done], |_| 1);
@@ -711,6 +740,11 @@ mod tests {
                 }
                 let text = serde_json::to_string(&ledger).unwrap();
                 assert_eq!(serde_json::from_str::<Ledger>(&text).unwrap(), ledger);
+                if let Some(change) = ledger.take_change() {
+                    let text = serde_json::to_string(&change).unwrap();
+                    told.change(serde_json::from_str(&text).unwrap());
+                }
+                assert_eq!(told, ledger, "seed {seed}: a change is not told");
             }
             assert!(
                 passed.values().all(|times| *times == 1),

@@ -5,6 +5,7 @@
 //! the machine, so that tests hold them to their bounds.
 
 mod coordinator;
+mod joining;
 mod shard;
 mod table;
 
@@ -13,7 +14,7 @@ use clap::builder::PossibleValuesParser;
 use self::table::{ScaleReport, Scaled};
 use super::Stop;
 use super::steady::{RUNS_MAX, Series};
-use tradewind_common::spec::GROUPS_MAX;
+use tradewind_common::spec::{GROUP_SIZE_MAX, GROUPS_MAX};
 use tradewind_process::log::say;
 
 /// Takes one sample of every figure, in a run of so many groups.
@@ -71,6 +72,10 @@ pub struct Arguments {
         default_value = "10,100,1000,10000"
     )]
     groups: Vec<u32>,
+    /// Instead of asking a core, have so many ranks of each group join a real coordinator over the
+    /// network.
+    #[arg(long, value_name = "RANKS", conflicts_with_all = ["of", "runs"])]
+    joining: Option<u32>,
     /// Samples of each; their median counts.
     #[arg(long, value_name = "N", default_value_t = 3)]
     runs: usize,
@@ -81,6 +86,16 @@ pub struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<(), Stop> {
     check(arguments).map_err(Stop::Input)?;
+    if let Some(ranks) = arguments.joining {
+        for groups in &arguments.groups {
+            let report = joining::measure(*groups, ranks)?;
+            say(match arguments.json {
+                true => report.json(),
+                false => report.table(),
+            });
+        }
+        return Ok(());
+    }
     let subject = SUBJECTS.iter().find(|(name, _)| *name == arguments.of);
     let (name, measure) = subject.expect("one of the possible values");
     let bar = super::progress(arguments.runs * arguments.groups.len());
@@ -124,6 +139,11 @@ fn check(arguments: &Arguments) -> Result<(), String> {
     if let Some(groups) = arguments.groups.iter().find(within) {
         return Err(format!("--groups has {groups}, not 1 to {GROUPS_MAX}"));
     }
+    if let Some(ranks) = arguments.joining
+        && !(1..=GROUP_SIZE_MAX).contains(&ranks)
+    {
+        return Err(format!("--joining is {ranks}, not 1 to {GROUP_SIZE_MAX}"));
+    }
     if !(1..=RUNS_MAX).contains(&arguments.runs) {
         return Err(format!("--runs is {}, not 1 to {RUNS_MAX}", arguments.runs));
     }
@@ -140,6 +160,7 @@ mod tests {
             let arguments = Arguments {
                 of: SUBJECTS[0].0.into(),
                 groups: groups.to_vec(),
+                joining: None,
                 runs,
                 json: false,
             };

@@ -6,15 +6,17 @@
 use tradewind_common::{GroupId, RunId, ServerId, ShardId};
 
 mod journal;
+mod owed;
 mod ranks;
 mod runs;
 mod servers;
 
 use self::journal::Journal;
+use self::owed::Owed;
 use self::runs::{Runs, WrittenRuns};
 use super::ReplyTo;
 use super::answer::{Answer, Refused};
-use super::durable::Durable;
+use super::durable::{Change, Durable};
 use super::event::{Event, EventKind, LEASE_RAN_OUT};
 use super::fleet::Fleet;
 use super::order::{NotCaptured, ShardFile, ShardReport};
@@ -28,6 +30,7 @@ pub struct Coordinator {
     fleet: Fleet,
     runs: Runs,
     journal: Journal,
+    owed: Owed,
 }
 
 impl Coordinator {
@@ -40,6 +43,7 @@ impl Coordinator {
             fleet: Fleet::new(servers, lease_ms),
             runs: Runs::new(snapshots),
             journal,
+            owed: Owed::default(),
         }
     }
 
@@ -92,6 +96,23 @@ impl Coordinator {
             resuming,
             passed,
         }
+    }
+
+    /// All that has to be written down, in place of what was written before; from now on it is.
+    pub fn take_durable(&mut self) -> Durable {
+        self.take_change();
+        self.durable()
+    }
+
+    /// What has changed since this or [`take_durable`](Self::take_durable) was last called, to be written
+    /// down behind what was written then; from now on it is.
+    pub fn take_change(&mut self) -> Change {
+        let mut change = Change {
+            servers: self.fleet.take_unwritten(),
+            ..Change::default()
+        };
+        self.runs.take_changes(&mut change);
+        change
     }
 
     /// Whether something was decided, since this was last asked, that has to be written down before
@@ -257,9 +278,19 @@ impl Coordinator {
         self.runs.iter_mut().for_each(Run::settle);
     }
 
-    /// The next thing to do, oldest first.
+    /// The next thing to do, oldest first; orders come last, so that what has happened meanwhile is in
+    /// them: a server is told of a run once.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.journal.poll()
+        if let Some(output) = self.journal.poll() {
+            return Some(output);
+        }
+        while let Some((run, server)) = self.owed.next(|| self.fleet.up()) {
+            // One that has gone meanwhile registers anew, and is told everything.
+            if let (Ok(run), true) = (self.runs.get(&run), self.fleet.is_up(server)) {
+                return Some(Output::Order(Box::new(run.order(server, &self.fleet))));
+            }
+        }
+        None
     }
 
     /// A run, for the status page.
@@ -292,9 +323,14 @@ impl Coordinator {
         self.runs.get_mut(run)
     }
 
-    /// Collects what runs want done, and tells servers what has come of it.
+    /// Collects what runs want done, and which of them servers are to hear of.
     fn drain(&mut self) {
         self.runs.collect(&mut self.journal);
-        self.runs.order(&self.fleet, &mut self.journal);
+        self.runs.owe_orders(&mut self.owed);
+    }
+
+    /// How many groups were looked at so far, for who measures: whatever happens to one group looks at few.
+    pub fn groups_looked_at(&self) -> u64 {
+        self.runs().map(Run::groups_looked_at).sum()
     }
 }

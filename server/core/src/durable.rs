@@ -1,12 +1,12 @@
 //! What the coordinator writes down before it acts, and reads when it takes over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use tradewind_common::{RunId, ServerId};
 
 use super::fleet::Known;
-use super::run::WrittenRun;
+use super::run::{RunChange, WrittenRun};
 use super::saved::{Passed, Saved};
 
 /// Everything that a coordinator must know to go on for another.
@@ -18,7 +18,56 @@ pub struct Durable {
     pub(super) passed: Passed,
 }
 
+/// What has changed since something was written down: no longer than the change, however much there is.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Change {
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) servers: BTreeMap<ServerId, Known>,
+    /// Runs that are forgotten; one of the same name may have begun since.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) gone: BTreeSet<RunId>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) runs: BTreeMap<RunId, RunChange>,
+    /// All of them, if any has changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) resuming: Option<BTreeMap<RunId, Saved>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) passed: Option<Passed>,
+}
+
+/// A change does not fit what it is to change.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("run {0} has changed, which there is not")]
+pub struct Unfit(RunId);
+
 impl Durable {
+    /// Makes a change.
+    ///
+    /// # Errors
+    /// If it is of a run that there is not. What it says before that is changed.
+    pub fn change(&mut self, change: Change) -> Result<(), Unfit> {
+        self.servers.extend(change.servers);
+        self.runs.retain(|name, _| !change.gone.contains(name));
+        for (name, run) in change.runs {
+            match run {
+                RunChange::Begun(run) => {
+                    self.runs.insert(name, *run);
+                }
+                RunChange::Changed(changed) => {
+                    let run = self.runs.get_mut(&name);
+                    run.ok_or(Unfit(name))?.change(*changed);
+                }
+            }
+        }
+        if let Some(resuming) = change.resuming {
+            self.resuming = resuming;
+        }
+        if let Some(passed) = change.passed {
+            self.passed = passed;
+        }
+        Ok(())
+    }
+
     /// Whether the run is there, or shall be resumed.
     pub fn knows(&self, run: &RunId) -> bool {
         self.runs.contains_key(run) || self.resuming.contains_key(run)

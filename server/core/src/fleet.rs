@@ -1,6 +1,6 @@
 //! The servers of the fleet, and which of them are there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use tradewind_common::lease::Lease;
@@ -66,6 +66,8 @@ pub struct Fleet {
     known: BTreeMap<ServerId, Known>,
     /// When leases were looked at last.
     looked_ms: u64,
+    /// What of them is not written down.
+    unwritten: BTreeSet<ServerId>,
 }
 
 impl Fleet {
@@ -76,6 +78,7 @@ impl Fleet {
             host: None,
             known: BTreeMap::new(),
             looked_ms: 0,
+            unwritten: BTreeSet::new(),
         }
     }
 
@@ -98,6 +101,7 @@ impl Fleet {
             expected,
             lease_ms,
             host: None,
+            unwritten: known.keys().copied().collect(),
             known,
             looked_ms: now_ms,
         }
@@ -111,6 +115,14 @@ impl Fleet {
     /// off from everybody. Not in a fleet of two: if the other one dies there is nobody else to be heard.
     pub(super) fn is_heard_anyway(&self, server: ServerId) -> bool {
         self.host == Some(server) && self.expected > 2
+    }
+
+    /// Those of which something was not written down; from now on it is.
+    pub(super) fn take_unwritten(&mut self) -> BTreeMap<ServerId, Known> {
+        let unwritten = std::mem::take(&mut self.unwritten).into_iter();
+        unwritten
+            .filter_map(|id| Some((id, self.known.get(&id)?.clone())))
+            .collect()
     }
 
     pub(super) fn known(&self) -> &BTreeMap<ServerId, Known> {
@@ -146,9 +158,9 @@ impl Fleet {
     pub(super) fn register(&mut self, id: ServerId, server: Server, now_ms: u64) {
         // When nobody was there, it was the coordinator that was cut off: the others come, too.
         if self.up().next().is_none() {
-            let gone =
-                |known: &&mut Known| matches!(known.presence, Presence::Gone | Presence::GivenUp);
-            for known in self.known.values_mut().filter(gone) {
+            let gone = |known: &Known| matches!(known.presence, Presence::Gone | Presence::GivenUp);
+            for (id, known) in self.known.iter_mut().filter(|(_, known)| gone(known)) {
+                self.unwritten.insert(*id);
                 known.presence = Presence::Gone;
                 known.lease = Lease::grant(now_ms, self.lease_ms);
             }
@@ -160,6 +172,7 @@ impl Fleet {
             heard_ms: now_ms,
         };
         self.known.insert(id, known);
+        self.unwritten.insert(id);
     }
 
     pub(super) fn beat(
@@ -195,6 +208,7 @@ impl Fleet {
         known.presence = Presence::Gone;
         known.lease = Lease::grant(now_ms, self.lease_ms);
         known.heard_ms = now_ms;
+        self.unwritten.insert(server);
         true
     }
 
@@ -226,6 +240,7 @@ impl Fleet {
                 }
                 Presence::Gone => {
                     known.presence = Presence::GivenUp;
+                    self.unwritten.insert(*id);
                     elapsed.given_up = true;
                 }
                 Presence::GivenUp => {}

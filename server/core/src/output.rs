@@ -1,6 +1,6 @@
 //! What comes out of the coordinator, and so out of its runs.
 
-use tradewind_common::{RunId, ServerId};
+use tradewind_common::{GroupId, RunId, ServerId};
 
 use super::ReplyTo;
 use super::answer::{Answer, Refused};
@@ -17,6 +17,8 @@ pub enum Output {
     Order(Box<Order>),
     /// Tell a server which runs there are: it forgets all others.
     Runs(ServerId, Vec<RunId>),
+    /// Ranks of a group shall look whether they are still in it: a life of it is over.
+    Over(RunId, GroupId),
     /// Tell people.
     Event(Event),
     /// Write the manifest of a snapshot whose parts are all there, then say so

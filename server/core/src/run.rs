@@ -56,7 +56,7 @@ pub use self::roster::Drained;
 use self::roster::Roster;
 pub use self::rows::{GroupRow, RankRow};
 use self::snapshots::Snapshots;
-pub use self::written::WrittenRun;
+pub use self::written::{RunChange, WrittenRun};
 use super::ReplyTo;
 use super::answer::{Answer, Refused};
 use super::event::{Event, EventKind, LEASE_RAN_OUT};
@@ -87,6 +87,8 @@ pub struct Run {
     losses: Losses,
     snapshots: Snapshots,
     out: Outbox,
+    /// It is, as far as it has not changed since.
+    is_written: bool,
 }
 
 impl Run {
@@ -112,6 +114,7 @@ impl Run {
             losses: Losses::default(),
             snapshots: Snapshots::new(snapshots),
             out,
+            is_written: false,
             identity: Identity {
                 name,
                 spec,
@@ -251,9 +254,9 @@ impl Run {
         }
     }
 
-    /// Whether servers must be told something.
-    pub(super) fn owes_orders(&self) -> bool {
-        self.out.owes_orders()
+    /// How many groups were looked at so far.
+    pub(super) fn groups_looked_at(&self) -> u64 {
+        self.membership.groups().looked_at()
     }
 
     /// Whether servers must be told something; from now on they are.
@@ -287,7 +290,9 @@ impl Run {
         if self.membership.breaks(&join, &mut self.out) {
             self.gather(group);
         }
-        self.membership.enter(join, to, now_ms, &mut self.out);
+        let spec = &self.identity.spec;
+        self.membership
+            .enter(join, to, (spec, now_ms), &mut self.out);
         Ok(())
     }
 
@@ -298,7 +303,7 @@ impl Run {
         let creates =
             creator.is_some_and(|c| (c.group, c.incarnation) == (caller.group, caller.incarnation));
         match self.check_caller(caller) {
-            Ok(()) => {
+            Ok(_) => {
                 let out = &mut self.out;
                 let has_created = created && creates;
                 let waits = self
@@ -324,7 +329,7 @@ impl Run {
         // A rank whose sibling has left first is not lost: the group is done.
         if !self.membership.has_left(caller) {
             self.check_caller(caller)?;
-            self.membership.member(caller)?.beat(beat, now_ms);
+            self.membership.beat(caller, beat, now_ms);
         }
         Ok(Beaten {
             generation: self.generation(),
@@ -334,32 +339,27 @@ impl Run {
     }
 
     /// Whether a rank's life of its group is still the one; nothing is renewed.
-    pub(super) fn check(&mut self, caller: Caller) -> Result<Generation, Refused> {
+    pub(super) fn check(&self, caller: Caller) -> Result<Generation, Refused> {
         if !self.membership.has_left(caller) {
             self.check_caller(caller)?;
         }
         Ok(self.generation())
     }
 
-    fn check_caller(&mut self, caller: Caller) -> Result<(), Refused> {
+    /// Its process, if it may call.
+    fn check_caller(&self, caller: Caller) -> Result<u64, Refused> {
         self.progress.may_go_on()?;
         self.roster.check(caller.group, caller.rank)?;
-        self.membership.member(caller)?;
-        Ok(())
+        Ok(self.membership.check(caller)?)
     }
 
     /// The connection that held a rank's lease has broken.
     pub(super) fn rank_lost(&mut self, caller: Caller, now_ms: u64) {
-        if self.check_caller(caller).is_err() {
+        let Ok(life) = self.check_caller(caller) else {
             return;
-        }
-        let Caller { group, rank, .. } = caller;
-        let life = self.membership.groups()[&group].life(rank);
-        let lost = LostRank {
-            group,
-            rank,
-            life: life.expect("it was checked"),
         };
+        let Caller { group, rank, .. } = caller;
+        let lost = LostRank { group, rank, life };
         lost.tell("its heartbeat connection broke", &mut self.out);
         self.gather(group);
         self.advance(now_ms);
@@ -442,6 +442,7 @@ impl Run {
 
     fn take_out(&mut self, id: GroupId) {
         self.membership.take_out(id, &mut self.out);
+        self.out.is_over(id);
         self.data.give_back(id);
         self.progress.is_out(id);
         self.out.change();

@@ -6,7 +6,7 @@ use tradewind_common::spec::RunSpec;
 use tradewind_common::{Generation, GroupId, Incarnation, RunId, ServerId, ShardId};
 use tradewind_proto::holding::Holding;
 
-use super::Outbox;
+use super::{Outbox, Stream};
 use crate::status::{Placed, RunStatus};
 use tradewind_core::answer::{Answer, Refused};
 use tradewind_core::fleet::ServerRow;
@@ -39,8 +39,8 @@ pub enum Message {
     Join(RunId, Box<RunSpec>, Join, Reply<Answer>),
     /// A rank asks to push; whether it has created its slice.
     AwaitReady(RunId, Caller, bool, Reply<Answer>),
-    /// A rank is alive, and says so on the stream of this number.
-    Heartbeat(RunId, Caller, (u64, Beat), Reply<Beaten>),
+    /// A rank is alive, and says so on this stream.
+    Heartbeat(RunId, Caller, (Stream, Beat), Reply<Beaten>),
     /// Whether a rank's incarnation of its group is still the one.
     Check(RunId, Caller, Reply<Generation>),
     /// The stream of this number of a rank's heartbeats has ended.
@@ -78,6 +78,11 @@ pub enum Message {
 }
 
 impl Message {
+    /// Whether it changes nothing, and tells what has been decided: that has to be written down before.
+    pub(super) fn only_looks(&self) -> bool {
+        matches!(self, Self::Placement(..) | Self::Status(..))
+    }
+
     /// Whether it is answered from what is written down, or changes nothing that has to be.
     pub(super) fn needs_no_disk(&self) -> bool {
         match self {

@@ -10,7 +10,7 @@ use tradewind_common::{Generation, RunId};
 use tradewind_proto::holding::Holding;
 
 use super::{CoordinatorTask, MAILBOX_MAX, Message};
-use crate::durable::Saved;
+use crate::durable::{Saved, Saving};
 use crate::status;
 
 /// How long leases of data may stay unwritten, milliseconds.
@@ -65,15 +65,24 @@ impl CoordinatorTask {
         let late = now_ms.saturating_sub(self.saved_ms) >= LEASES_UNSAVED_MS;
         let leases = self.leases > 0 && (late || self.leases >= FORGOTTEN_MAX);
         let due = self.unsaved || leases;
-        let Some(disk) = self.disk.clone().filter(|_| due) else {
+        if !due {
+            return Saved::Yes;
+        }
+        (self.leases, self.saved_ms) = (0, now_ms);
+        let Some(disk) = self.disk.clone() else {
+            // Nobody follows: what has changed need not be remembered.
+            drop(self.core.take_change());
             if std::mem::take(&mut self.unsaved) {
-                self.holdings = self.present_holdings();
+                self.holdings.replace(self.present_holdings());
             }
             return Saved::Yes;
         };
-        (self.leases, self.saved_ms) = (0, now_ms);
-        let (durable, holdings) = (self.core.durable(), self.present_holdings());
-        let mut saving = tokio::task::spawn_blocking(move || disk.save(&durable));
+        let what = match disk.takes_changes() && !self.all_unsaved {
+            true => Saving::Change(Box::new(self.core.take_change())),
+            false => Saving::All(Box::new(self.core.take_durable())),
+        };
+        let holdings = self.present_holdings();
+        let mut saving = tokio::task::spawn_blocking(move || disk.save(&what));
         let saved = loop {
             tokio::select! {
                 saved = &mut saving => break saved,
@@ -93,8 +102,10 @@ impl CoordinatorTask {
         };
         let saved = saved.unwrap_or_else(|panicked| Saved::NotNow(panicked.to_string()));
         self.unsaved |= matches!(saved, Saved::NotNow(_));
+        self.all_unsaved = saved != Saved::Yes;
         if saved == Saved::Yes {
-            (self.unsaved, self.holdings) = (false, holdings);
+            self.unsaved = false;
+            self.holdings.replace(holdings);
         }
         saved
     }
@@ -107,7 +118,6 @@ impl CoordinatorTask {
 
     /// The generation that others may hear of.
     pub(super) fn written(&self, run: &RunId, present: Generation) -> Generation {
-        let written = self.holdings.get(run).map(|holding| holding.generation);
-        written.unwrap_or_default().min(present)
+        self.holdings.generation(run).min(present)
     }
 }

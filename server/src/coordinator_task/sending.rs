@@ -21,9 +21,9 @@ impl CoordinatorTask {
                     }
                 }
                 Output::Order(order) => {
-                    self.changed.send_modify(|changes| *changes += 1);
                     self.order(order.server, ServerMessage::Order(order));
                 }
+                Output::Over(run, group) => self.beats.look(run, group),
                 Output::Runs(server, runs) => self.order(server, ServerMessage::Runs(runs)),
                 Output::Event(event) => {
                     telemetry::event(event.kind.word());

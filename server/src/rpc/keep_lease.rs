@@ -1,27 +1,24 @@
 //! The stream of a rank's heartbeats. When it breaks, the coordinator hears of it at once; when this
 //! incarnation of the group is over, the rank does.
 
-use std::time::Duration;
+use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status, Streaming};
-use tradewind_common::{Generation, GroupId, Incarnation, Rank, RunId};
+use tradewind_common::{GroupId, Incarnation, Rank, RunId};
 use tradewind_proto::convert;
+use tradewind_proto::holding::Holding;
 use tradewind_proto::v1;
 
 use crate::admission::Peer;
-use crate::coordinator_task::{CoordinatorHandle, Message};
+use crate::coordinator_task::{CoordinatorHandle, Message, Stream as BeatStream};
 use crate::refuse;
 use tradewind_core::run::{Beat, Beaten, Caller};
 
 /// Replies on their way into a connection.
 const REPLIES_MAX: usize = 4;
-
-/// How often a stream looks whether its group is still there and the holders are the same, besides
-/// at every beat.
-const LOOK: Duration = Duration::from_millis(20);
 
 type Replies = ReceiverStream<Result<v1::BeatReply, Status>>;
 
@@ -37,7 +34,10 @@ pub(super) async fn keep_lease(
     let run = convert::run_id(&first.run).map_err(refuse::malformed)?;
     peer.speaks_for(&run, GroupId(first.group))?;
     let keeper = Keeper {
-        number: coordinator.number_stream(),
+        stream: BeatStream {
+            number: coordinator.number_stream(),
+            look: Arc::new(Notify::new()),
+        },
         run,
         caller: Caller {
             group: GroupId(first.group),
@@ -55,20 +55,19 @@ pub(super) async fn keep_lease(
             let _ = out.send(Err(status)).await;
         }
         let Keeper {
-            number,
+            stream,
             run,
             caller,
             coordinator,
         } = keeper;
-        let lost = Message::RankLost(run, caller, number);
+        let lost = Message::RankLost(run, caller, stream.number);
         coordinator.tell(lost).await;
     });
     Ok(ReceiverStream::new(replies))
 }
 
 struct Keeper {
-    /// A later stream of the same rank has a higher one.
-    number: u64,
+    stream: BeatStream,
     run: RunId,
     caller: Caller,
     coordinator: CoordinatorHandle,
@@ -86,8 +85,8 @@ impl Keeper {
             steps_per_second: speed,
         };
         let (run, caller) = (self.run.clone(), self.caller);
-        let number = self.number;
-        let ask = |reply| Message::Heartbeat(run, caller, (number, beat), reply);
+        let stream = self.stream.clone();
+        let ask = |reply| Message::Heartbeat(run, caller, (stream, beat), reply);
         self.coordinator.call(ask).await.map_err(refuse::call)
     }
 
@@ -97,42 +96,45 @@ impl Keeper {
         mut beaten: Beaten,
         out: &mpsc::Sender<Result<v1::BeatReply, Status>>,
     ) -> Result<(), Status> {
-        let mut told = Generation(0);
-        let mut changes = self.coordinator.changes();
+        let mut published = self.coordinator.published();
+        let mut told: Option<Arc<Holding>> = None;
+        // Every beat is answered: the rank counts its lease from there.
+        let mut owed = true;
         loop {
-            if beaten.generation > told {
-                let reply = self.reply(beaten).await?;
+            let holding = published.borrow_and_update().get(&self.run).cloned();
+            let news = match (&told, &holding) {
+                (Some(told), Some(holding)) => !Arc::ptr_eq(told, holding),
+                (None, holding) => holding.is_some(),
+                (Some(_), None) => false,
+            };
+            if owed || news {
+                let reply = v1::BeatReply {
+                    generation: beaten.generation.0,
+                    holding: holding.as_deref().filter(|_| news).map(Into::into),
+                    steps_per_second_max: beaten.steps_per_second_max,
+                    leave: beaten.leave,
+                };
                 if out.send(Ok(reply)).await.is_err() {
                     break;
                 }
-                told = beaten.generation;
+                told = holding;
             }
+            owed = false;
             tokio::select! {
                 beat = beats.message() => match beat {
                     Ok(Some(beat)) => {
                         beaten = self.beat(&beat).await?;
-                        // Every beat is answered: the rank counts its lease from there.
-                        if beaten.generation == told {
-                            let reply = v1::BeatReply {
-                                generation: told.0,
-                                holding: None,
-                                steps_per_second_max: beaten.steps_per_second_max,
-                                leave: beaten.leave,
-                            };
-                            if out.send(Ok(reply)).await.is_err() {
-                                break;
-                            }
-                        }
+                        owed = true;
                     }
                     // It has ended its side, or the connection broke.
                     Ok(None) | Err(_) => break,
                 },
-                // Something has changed: is this incarnation still the group's, and where are the shards?
-                changed = changes.changed() => {
-                    if changed.is_err() {
-                        return Err(Status::unavailable("the coordinator is shutting down"));
-                    }
-                    tokio::time::sleep(LOOK).await;
+                // Somebody else holds a shard.
+                changed = published.changed() => if changed.is_err() {
+                    return Err(Status::unavailable("the coordinator is shutting down"));
+                },
+                // Is this incarnation still the group's?
+                () = self.stream.look.notified() => {
                     let (run, caller) = (self.run.clone(), self.caller);
                     let ask = |reply| Message::Check(run, caller, reply);
                     beaten.generation = self.coordinator.call(ask).await.map_err(refuse::call)?;
@@ -141,18 +143,6 @@ impl Keeper {
             }
         }
         Ok(())
-    }
-
-    async fn reply(&self, beaten: Beaten) -> Result<v1::BeatReply, Status> {
-        let run = self.run.clone();
-        let ask = |reply| Message::Holding(run, reply);
-        let holding = self.coordinator.call(ask).await.map_err(refuse::call)?;
-        Ok(v1::BeatReply {
-            generation: beaten.generation.0,
-            holding: Some((&holding).into()),
-            steps_per_second_max: beaten.steps_per_second_max,
-            leave: beaten.leave,
-        })
     }
 }
 

@@ -36,7 +36,7 @@ use tradewind_core::view::View;
 const LIFE: Incarnation = Incarnation(5);
 
 /// An `async` run of plain SGD on one block of three values.
-fn spec() -> RunSpec {
+pub(crate) fn spec() -> RunSpec {
     RunSpec {
         seed: 1,
         group_sizes: vec![1],

@@ -35,6 +35,11 @@ fn claim(folder: &TempDir) -> Claimed {
     Store::claim(folder.path()).unwrap()
 }
 
+/// The state that was taken over.
+fn former(claimed: &Claimed) -> Option<&[u8]> {
+    claimed.former.as_ref().map(|written| &written.state[..])
+}
+
 fn names(folder: &TempDir) -> BTreeSet<String> {
     let within = folder.path().join("coordinator");
     disk::names(&within).unwrap().into_iter().collect()
@@ -59,26 +64,28 @@ fn the_state_is_its_owners_alone() {
         metadata.permissions().mode() & 0o777
     };
     assert_eq!(mode("coordinator"), 0o700);
-    assert_eq!(mode("coordinator/state-1.json"), 0o600);
+    for name in ["state-1.json", "journal-1-1.json"] {
+        assert_eq!(mode(&format!("coordinator/{name}")), 0o600, "{name}");
+    }
 }
 
 #[test]
 fn the_state_passes_from_one_to_the_next() {
     let folder = folder();
     let first = claim(&folder);
-    assert_eq!((first.incarnation, &first.former), (Incarnation(1), &None));
+    assert_eq!((first.incarnation, former(&first)), (Incarnation(1), None));
     first.store.write(b"\"one\"").unwrap();
     first.store.write(b"\"two\"").unwrap();
     let second = claim(&folder);
     assert_eq!(second.incarnation, Incarnation(2));
-    assert_eq!(second.former.as_deref(), Some(&b"\"two\""[..]));
+    assert_eq!(former(&second), Some(&b"\"two\""[..]));
     // One that never wrote anything leaves the state of the one before.
     let third = claim(&folder);
     assert_eq!(third.incarnation, Incarnation(3));
     assert_eq!(third.former, second.former);
     let path = folder.path().join("coordinator/state-1.json");
     let json: serde_json::Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
-    assert_eq!(json["content"], "two", "it is JSON for everybody");
+    assert_eq!(json["content"]["state"], "two", "it is JSON for everybody");
 }
 
 #[test]
@@ -92,10 +99,10 @@ fn a_later_claim_deposes() {
     // It could not know before it wrote. What it wrote is never acted upon, nor read.
     deposed(old.store.write(b"2"), 2);
     deposed(old.store.write(b"3"), 2);
-    assert_eq!(new.former.as_deref(), Some(&b"1"[..]));
+    assert_eq!(former(&new), Some(&b"1"[..]));
     new.store.write(b"4").unwrap();
     deposed(old.store.publish_address("old:1"), 2);
-    assert_eq!(claim(&folder).former.as_deref(), Some(&b"4"[..]));
+    assert_eq!(former(&claim(&folder)), Some(&b"4"[..]));
 }
 
 #[test]
@@ -105,7 +112,7 @@ fn a_former_one_that_writes_after_a_claim_does_not_act() {
     old.write(b"1").unwrap();
     arrange(Step::Claimed, move || deposed(old.write(b"2"), 2));
     // It was not acted upon, so either state will do.
-    let former = claim(&folder).former.unwrap();
+    let former = claim(&folder).former.unwrap().state;
     assert!([&b"1"[..], b"2"].contains(&&former[..]));
 }
 
@@ -187,12 +194,20 @@ fn nothing_acted_upon_is_lost_however_they_meet() {
                         Err(StoreError::Deposed { .. }) => continue,
                         Err(error) => panic!("{error}"),
                     };
-                    let former = former.map(|state| String::from_utf8(state).unwrap());
-                    let mut count: u64 = former.map_or(0, |state| state.parse().unwrap());
+                    let last = former.map(|written| {
+                        let last = written.changes.last().unwrap_or(&written.state).clone();
+                        String::from_utf8(last).unwrap()
+                    });
+                    let mut count: u64 = last.map_or(0, |last| last.parse().unwrap());
                     assert!(count >= acted_before, "{count} < {acted_before}: forgotten");
                     for _ in 0..10 {
                         count += 1;
-                        match store.write(count.to_string().as_bytes()) {
+                        let state = count.to_string();
+                        let written = match store.takes_changes() && count % 4 > 0 {
+                            true => store.append(state.as_bytes()),
+                            false => store.write(state.as_bytes()),
+                        };
+                        match written {
                             Ok(()) => {
                                 let mut acted = acted.lock().unwrap();
                                 *acted = count.max(*acted);
@@ -240,10 +255,99 @@ fn a_damaged_state_is_named_and_nothing_older_is_taken() {
         "one that cannot start deposes nobody"
     );
     running.store.write(b"{\"newer\":3}").unwrap();
-    assert_eq!(
-        claim(&folder).former.as_deref(),
-        Some(&b"{\"newer\":3}"[..])
+    assert_eq!(former(&claim(&folder)), Some(&b"{\"newer\":3}"[..]));
+}
+
+#[test]
+fn what_has_changed_is_behind_the_state() {
+    let folder = folder();
+    let first = claim(&folder).store;
+    assert!(!first.takes_changes(), "there is no state");
+    first.write(b"{\"a\":1}").unwrap();
+    for change in [b"{\"b\":2}", b"{\"c\":3}"] {
+        assert!(first.takes_changes());
+        first.append(change).unwrap();
+    }
+    let written = claim(&folder).former.unwrap();
+    assert_eq!(written.state, b"{\"a\":1}");
+    assert_eq!(written.changes, [b"{\"b\":2}", b"{\"c\":3}"]);
+    deposed(first.append(b"{\"d\":4}"), 2);
+    // What it wrote was never acted upon.
+    assert_eq!(claim(&folder).former.unwrap().changes.len(), 3);
+
+    let last = claim(&folder).store;
+    last.write(b"{\"a\":2}").unwrap();
+    let long = format!("\"{}\"", "x".repeat(JOURNAL_BYTES_MIN as usize));
+    last.append(long.as_bytes()).unwrap();
+    assert!(
+        !last.takes_changes(),
+        "the state had better be written again"
     );
+    last.write(b"{\"a\":3}").unwrap();
+    let journals = |names: BTreeSet<String>| -> Vec<String> {
+        let journal = |name: &String| name.starts_with("journal");
+        names.into_iter().filter(journal).collect()
+    };
+    let kept = journals(names(&folder));
+    assert_eq!(kept, ["journal-1-1.json", "journal-4-2.json"]);
+    let written = claim(&folder).former.unwrap();
+    assert_eq!(
+        (&written.state[..], written.changes.len()),
+        (&b"{\"a\":3}"[..], 0)
+    );
+}
+
+#[test]
+fn a_former_one_that_says_what_has_changed_after_a_claim_does_not_act() {
+    let folder = folder();
+    let old = claim(&folder).store;
+    old.write(b"1").unwrap();
+    arrange(Step::Claimed, move || deposed(old.append(b"2"), 2));
+    assert!(claim(&folder).former.unwrap().changes.len() <= 1);
+    let folder = std::rc::Rc::new(self::folder());
+    let old = claim(&folder).store;
+    old.write(b"1").unwrap();
+    let shared = folder.clone();
+    arrange(Step::Written, move || drop(claim(&shared)));
+    deposed(old.append(b"2"), 2);
+}
+
+#[test]
+fn a_journal_that_is_damaged_or_missing_is_named() {
+    let folder = folder();
+    let store = claim(&folder).store;
+    store.write(b"1").unwrap();
+    store.append(b"2").unwrap();
+    store.append(b"3").unwrap();
+    let path = folder.path().join("coordinator/journal-1-1.json");
+    let sound = fs::read(&path).unwrap();
+    let refused = |wanted: &str| {
+        let error = Store::claim(folder.path()).unwrap_err();
+        assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+        let text = error.to_string();
+        for wanted in [wanted, "journal-1-1.json", "--resume"] {
+            assert!(text.contains(wanted), "{text}");
+        }
+    };
+    let mut damaged = sound.clone();
+    damaged[90] ^= 1;
+    fs::write(&path, damaged).unwrap();
+    refused("of change 1 in it");
+    fs::remove_file(&path).unwrap();
+    refused("it is missing");
+    fs::write(&path, &sound[..sound.len() - 1]).unwrap();
+    assert_eq!(claim(&folder).former.unwrap().changes, [b"2"]);
+}
+
+#[test]
+fn a_state_of_before_there_were_journals_is_read() {
+    let folder = folder();
+    let within = folder.path().join("coordinator");
+    disk::create_folders(&within).unwrap();
+    fs::write(within.join("claim-1"), b"").unwrap();
+    let state = disk::with_checksum(b"{\"servers\":{}}");
+    fs::write(within.join("state-1.json"), state).unwrap();
+    assert_eq!(former(&claim(&folder)), Some(&b"{\"servers\":{}}"[..]));
 }
 
 #[test]
@@ -328,23 +432,20 @@ fn where_listings_lag_behind_names_count() {
     let first = claim(&folder);
     first.store.write(b"1").unwrap();
     disk::tests::freeze(&folder.path().join("coordinator"));
-    let mut former = first.store;
+    let mut before = first.store;
     for number in 2..=5u64 {
         let next = claim(&folder);
         assert_eq!(next.incarnation, Incarnation(number));
         let state = (number - 1).to_string();
-        assert_eq!(next.former.as_deref(), Some(state.as_bytes()));
-        deposed(former.check(), number);
-        deposed(former.write(b"0"), number);
+        assert_eq!(former(&next), Some(state.as_bytes()));
+        deposed(before.check(), number);
+        deposed(before.write(b"0"), number);
         next.store.write(number.to_string().as_bytes()).unwrap();
         // Which is listed all the same.
         let _ = fs::remove_file(folder.path().join("coordinator/state-1.json"));
-        former = next.store;
+        before = next.store;
     }
-    assert_eq!(
-        Store::look(folder.path()).unwrap().as_deref(),
-        Some(&b"5"[..])
-    );
+    assert_eq!(Store::look(folder.path()).unwrap().unwrap().state, b"5");
 }
 
 /// On a disk that fails, what could not be written cannot be deleted either.

@@ -59,7 +59,13 @@ pub(super) fn measure(groups: u32) -> Vec<Figure> {
         Figure::bytes("join: written", joined.counts.written / each),
         Figure::count("join: orders a server", joined.counts.orders / each),
         Figure::count("join: groups in an order", joined.counts.groups_in_orders()),
+        Figure::count("join: groups looked at", joined.counts.looked_at / each),
         Figure::bytes("loss and rejoin: written", lost.counts.written / each),
+        Figure::count(
+            "loss and rejoin: groups looked at",
+            lost.counts.looked_at / each,
+        ),
+        Figure::count("look at leases: groups", ticks.counts.looked_at / each),
     ]
 }
 
@@ -72,6 +78,8 @@ struct Counts {
     orders: f64,
     /// Groups that were named in them.
     named: f64,
+    /// Groups that the coordinator has looked at.
+    looked_at: f64,
 }
 
 impl Counts {
@@ -99,8 +107,6 @@ struct World {
     answered: Vec<(ReplyTo, Answer)>,
     /// The first clock is.
     released: bool,
-    /// Whether what is written is counted: all that was before is written each time.
-    counting: bool,
     counts: Counts,
 }
 
@@ -126,7 +132,6 @@ impl World {
             lives: vec![Incarnation(0); groups as usize],
             answered: Vec::new(),
             released: false,
-            counting: false,
             counts: Counts::default(),
         }
     }
@@ -139,11 +144,14 @@ impl World {
     }
 
     fn timed(&mut self, work: impl FnOnce(&mut Self)) -> Timed {
-        (self.counts, self.counting) = (Counts::default(), true);
+        self.counts = Counts::default();
+        let looked_at = self.core.groups_looked_at();
         let watch = Stopwatch::start();
         work(self);
+        let microseconds = watch.elapsed().as_secs_f64() * 1e6;
+        self.counts.looked_at = (self.core.groups_looked_at() - looked_at) as f64;
         Timed {
-            microseconds: watch.elapsed().as_secs_f64() * 1e6,
+            microseconds,
             counts: self.counts,
         }
     }
@@ -246,9 +254,9 @@ impl World {
     /// Writes down what was decided, and does what follows from it, until nothing does.
     fn settle(&mut self) {
         loop {
-            if self.core.take_dirty() && self.counting {
-                let state = serde_json::to_vec(&self.core.durable());
-                self.counts.written += state.expect("it is plain data").len() as f64;
+            if self.core.take_dirty() {
+                let change = serde_json::to_vec(&self.core.take_change());
+                self.counts.written += change.expect("it is plain data").len() as f64;
             }
             let mut outputs = Vec::new();
             while let Some(output) = self.core.poll_output() {
@@ -265,6 +273,7 @@ impl World {
                     }
                     Output::Order(order) => self.obey(&order),
                     Output::Runs(..)
+                    | Output::Over(..)
                     | Output::Event(_)
                     | Output::Manifest(_)
                     | Output::DropMarks(_)
@@ -302,7 +311,7 @@ impl World {
 }
 
 /// One block a server, and groups of one rank.
-fn spec(servers: u32, groups: u32) -> RunSpec {
+pub(super) fn spec(servers: u32, groups: u32) -> RunSpec {
     let model = Model {
         clients: groups,
         bytes: 64 * servers as usize,
@@ -318,5 +327,34 @@ fn spec(servers: u32, groups: u32) -> RunSpec {
     RunSpec {
         start_grace_ms: GRACE_MS,
         ..model.spec()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::Unit;
+    use super::*;
+
+    fn counted(groups: u32) -> BTreeMap<&'static str, f64> {
+        let figures = measure(groups).into_iter();
+        let counted = figures.filter(|figure| figure.unit != Unit::Microseconds);
+        counted.map(|figure| (figure.what, figure.value)).collect()
+    }
+
+    #[test]
+    fn what_is_counted_does_not_grow_with_the_run() {
+        let (few, many) = (counted(20), counted(1_000));
+        for (what, many) in &many {
+            let few = few[what];
+            assert!(
+                // An order names all groups.
+                *what == "join: groups in an order" || *many <= 1.5 * few + 1.0,
+                "{what}: {few} of 20 groups, {many} of 1,000"
+            );
+        }
+        assert!(many["join: written"] <= 1_000.0, "{many:?}");
+        assert!(many["join: orders a server"] <= 2.0, "{many:?}");
     }
 }

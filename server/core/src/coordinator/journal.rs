@@ -91,6 +91,7 @@ impl Journal {
                 Output::Reply(..)
                 | Output::Order(_)
                 | Output::Runs(..)
+                | Output::Over(..)
                 | Output::Manifest(_)
                 | Output::DropMarks(_)
                 | Output::Delete { .. } => self.push(output),

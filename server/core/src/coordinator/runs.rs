@@ -1,14 +1,15 @@
 //! The runs that there are, and those that go on from a snapshot when they are joined.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{RunId, ServerId};
 
-use super::{Journal, Output};
+use super::{Journal, Output, Owed};
 use crate::answer::{RUNS_MAX, Refused};
+use crate::durable::Change;
 use crate::fleet::Fleet;
 use crate::refusal::Refusal;
 use crate::run::{LostServer, Run, WrittenRun, resume};
@@ -32,6 +33,10 @@ pub(super) struct Runs {
     passed: Passed,
     /// Whether there is a folder for snapshots.
     snapshots: bool,
+    /// Those that were forgotten and are written down.
+    gone: BTreeSet<RunId>,
+    /// Those that go on from a snapshot have changed.
+    others_resume: bool,
 }
 
 impl Runs {
@@ -42,6 +47,8 @@ impl Runs {
             resuming: BTreeMap::new(),
             passed: Passed::default(),
             snapshots,
+            gone: BTreeSet::new(),
+            others_resume: false,
         }
     }
 
@@ -52,8 +59,18 @@ impl Runs {
             runs: written.runs.into_iter().map(recover).collect(),
             resuming: written.resuming,
             passed: written.passed,
-            snapshots,
+            ..Self::new(snapshots)
         }
+    }
+
+    /// What of them has changed since this was last asked; from now on it is written down.
+    pub(super) fn take_changes(&mut self, change: &mut Change) {
+        change.gone = std::mem::take(&mut self.gone);
+        let taken = |(name, run): (&RunId, &mut Run)| Some((name.clone(), run.take_change()?));
+        change.runs = self.runs.iter_mut().filter_map(taken).collect();
+        let resume = std::mem::take(&mut self.others_resume);
+        change.resuming = resume.then(|| self.resuming.clone());
+        change.passed = (!change.gone.is_empty()).then_some(self.passed);
     }
 
     /// What of them is to be written down.
@@ -103,6 +120,7 @@ impl Runs {
             return Err(Refused::TooManyRuns);
         }
         self.resuming.insert(name, saved);
+        self.others_resume = true;
         Ok(())
     }
 
@@ -169,7 +187,7 @@ impl Runs {
             journal.push(Output::DropMarks(name.clone()));
         }
         run.begin_past(self.passed);
-        self.resuming.remove(name);
+        self.others_resume |= self.resuming.remove(name).is_some();
         Ok(run)
     }
 
@@ -182,7 +200,8 @@ impl Runs {
             Err(_) => {}
         }
         self.runs.remove(name);
-        self.resuming.remove(name);
+        self.gone.insert(name.clone());
+        self.others_resume |= self.resuming.remove(name).is_some();
         Ok(())
     }
 
@@ -220,13 +239,11 @@ impl Runs {
         }
     }
 
-    /// Tells the servers that are up what has come of runs of which they have to hear.
-    pub(super) fn order(&mut self, fleet: &Fleet, journal: &mut Journal) {
+    /// Notes the runs that all servers have to hear of.
+    pub(super) fn owe_orders(&mut self, owed: &mut Owed) {
         for run in self.runs.values_mut() {
             if run.take_order_due() {
-                let orders = fleet.up().map(|server| run.order(server, fleet));
-                let orders = orders.map(|order| Output::Order(Box::new(order)));
-                orders.for_each(|order| journal.push(order));
+                owed.all(run.name());
             }
         }
     }

@@ -1,13 +1,13 @@
 //! Servers come, stay and go.
 
-use tradewind_common::{Incarnation, RunId, ServerId};
+use tradewind_common::{Incarnation, ServerId};
 
 use super::{Coordinator, Output};
 use crate::answer::Refused;
 use crate::event::{Event, EventKind};
 use crate::fleet::Presence;
 use crate::order::Server;
-use crate::run::{LostServer, Run};
+use crate::run::LostServer;
 
 impl Coordinator {
     /// A server registers, or comes back after a broken connection; it is told all runs.
@@ -29,16 +29,8 @@ impl Coordinator {
         }
         self.fleet.register(id, server, now_ms);
         self.journal.touch();
-        // Orders that waited to be sent were for its former life, or for its former connection.
-        let stale = |output: &Output| match output {
-            Output::Order(order) => order.server == id,
-            Output::Runs(server, _) => *server == id,
-            Output::Reply(..)
-            | Output::Event(_)
-            | Output::Manifest(_)
-            | Output::DropMarks(_)
-            | Output::Delete { .. } => false,
-        };
+        // What waited to be said of runs was for its former life, or for its former connection.
+        let stale = |output: &Output| matches!(output, Output::Runs(server, _) if *server == id);
         self.journal.drop_stale(stale);
         for run in self.runs.iter_mut() {
             run.place((!there).then_some(id), &self.fleet, now_ms);
@@ -47,17 +39,9 @@ impl Coordinator {
         if self.runs.have_folder() {
             self.runs.tell(id, &mut self.journal);
         }
-        let same = |run: &&Run| !run.owes_orders();
-        let told_nothing = self.runs.iter().filter(same).map(Run::name).cloned();
-        let told_nothing: Vec<RunId> = told_nothing.collect();
         self.drain();
-        for run in self
-            .runs
-            .iter()
-            .filter(|run| told_nothing.contains(run.name()))
-        {
-            let order = run.order(id, &self.fleet);
-            self.journal.push(Output::Order(Box::new(order)));
+        for run in self.runs.iter() {
+            self.owed.one(run.name(), id);
         }
         Ok(())
     }

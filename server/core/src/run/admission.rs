@@ -1,6 +1,6 @@
 //! When groups may push: all at once at the beginning, then each when it comes.
 
-use tradewind_common::{Clock, Generation};
+use tradewind_common::{Clock, Generation, GroupId};
 
 use super::membership::Membership;
 use super::outbox::Outbox;
@@ -11,6 +11,8 @@ use super::roster::Roster;
 pub(super) struct Admission {
     formed: bool,
     since_ms: u64,
+    /// A group that had not joined when it was looked last: while it has not, nobody else is asked.
+    missing: GroupId,
 }
 
 impl Admission {
@@ -19,6 +21,7 @@ impl Admission {
         Self {
             formed,
             since_ms: now_ms,
+            missing: GroupId(0),
         }
     }
 
@@ -37,19 +40,32 @@ impl Admission {
         conditions: Conditions,
         out: &mut Outbox,
     ) {
-        let mut awaited = roster.awaited();
-        let everyone = awaited.all(|id| membership.has_joined(id));
-        let waited_ms = conditions.now_ms.saturating_sub(self.since_ms);
-        if !(self.formed || everyone || waited_ms >= conditions.grace_ms) {
-            return;
+        let followed = conditions.followed;
+        if !self.formed {
+            let waited_ms = conditions.now_ms.saturating_sub(self.since_ms);
+            let enough =
+                waited_ms >= conditions.grace_ms || self.everyone_has_joined(membership, roster);
+            if !enough || !membership.all_fenced(followed) {
+                return;
+            }
         }
-        let fenced = membership.fenced(conditions.followed);
-        if fenced.is_empty() || (!self.formed && fenced.len() < membership.joining()) {
+        let fenced = membership.fenced(followed);
+        if fenced.is_empty() {
             return;
         }
         self.formed = true;
         let at = out.change();
         membership.admit(&fenced, conditions.start, at);
+    }
+
+    fn everyone_has_joined(&mut self, membership: &Membership, roster: &Roster) -> bool {
+        let is_missing = |id: &GroupId| !membership.has_joined(*id);
+        let mut missing = roster.awaited_from(self.missing).filter(is_missing);
+        match missing.next() {
+            Some(missing) => self.missing = missing,
+            None => return true,
+        }
+        false
     }
 }
 

@@ -1,6 +1,6 @@
 //! The training data of a run: which chunks are out, to whom, and where those of `sync` begin.
 
-use tradewind_common::data::{Chunk, DataPosition, Ledger};
+use tradewind_common::data::{Chunk, DataPosition, Ledger, LedgerChange};
 use tradewind_common::shares::{first_step, sync_position};
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, GroupId, Incarnation};
@@ -66,6 +66,11 @@ impl DataLeases {
         self.ledger.take_over();
         // Groups ask for data when they step again, which may be after failovers.
         self.settle_at_ms = Some(now_ms.saturating_add(SETTLE_LEASES * lease_ms));
+    }
+
+    /// What has changed in its ledger since this was last asked, if anything has.
+    pub(super) fn take_change(&mut self) -> Option<LedgerChange> {
+        self.ledger.take_change()
     }
 
     pub(super) fn ledger(&self) -> &Ledger {

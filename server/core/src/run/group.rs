@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank};
 
-use super::calls::Join;
+use super::calls::{Beat, Join};
 use super::member::Member;
 use super::outbox::Outbox;
 use super::rows::GroupRow;
@@ -60,6 +60,12 @@ pub struct Group {
     /// When the first of those that gather came.
     #[serde(skip)]
     gathering_ms: u64,
+    /// Steps a second of the fastest of its ranks, by its heartbeats; 0 while that is not known.
+    #[serde(skip)]
+    speed: f64,
+    /// When its leases are to be looked at next, if it has any.
+    #[serde(skip)]
+    look_ms: Option<u64>,
 }
 
 impl Group {
@@ -72,6 +78,22 @@ impl Group {
             formed: false,
             members: BTreeMap::new(),
             gathering_ms: 0,
+            speed: 0.0,
+            look_ms: None,
+        }
+    }
+
+    /// As it is written down: joins that wait are made again at a successor.
+    pub(super) fn to_write(&self) -> Self {
+        match self.state {
+            GroupState::Gathering => Self {
+                members: BTreeMap::new(),
+                ..self.clone()
+            },
+            GroupState::Joined(_)
+            | GroupState::Admitting(_)
+            | GroupState::Live
+            | GroupState::Left => self.clone(),
         }
     }
 
@@ -146,8 +168,37 @@ impl Group {
 
     /// Steps a second, by its heartbeats; 0 while that is not known.
     pub(super) fn speed(&self) -> f64 {
-        let speeds = self.members.values().map(Member::steps_per_second);
-        speeds.fold(0.0, f64::max)
+        self.speed
+    }
+
+    /// A rank of it is alive.
+    pub(super) fn beat(&mut self, rank: Rank, beat: Beat, now_ms: u64) {
+        let Some(member) = self.members.get_mut(&rank) else {
+            return;
+        };
+        let before = member.steps_per_second();
+        member.beat(beat, now_ms);
+        if beat.steps_per_second >= self.speed {
+            self.speed = beat.steps_per_second;
+        } else if before >= self.speed {
+            // It was the fastest.
+            let speeds = self.members.values().map(Member::steps_per_second);
+            self.speed = speeds.fold(0.0, f64::max);
+        }
+    }
+
+    /// When its leases are to be looked at next, if it has any.
+    pub(super) fn look_ms(&self) -> Option<u64> {
+        self.look_ms
+    }
+
+    /// Sets that to when the first of them runs out, by what is known now, but after now; `None` if it has
+    /// none.
+    pub(super) fn look_again(&mut self, now_ms: u64) -> Option<u64> {
+        let until = self.members.values().map(Member::lease_until_ms).min();
+        let until = until.filter(|_| self.holds_leases());
+        self.look_ms = until.map(|at_ms| at_ms.max(now_ms + 1));
+        self.look_ms
     }
 
     pub(super) fn saved(&self) -> SavedGroup {
@@ -162,6 +213,11 @@ impl Group {
         self.members.get(&rank).map(Member::life)
     }
 
+    /// Whether a rank knows that it has joined.
+    pub(super) fn has_entered(&self, rank: Rank) -> bool {
+        self.members.get(&rank).is_some_and(Member::has_entered)
+    }
+
     /// The rank, if it has joined as this process and has not heard of it.
     pub(super) fn asks_again(&mut self, rank: Rank, life: u64) -> Option<&mut Member> {
         let member = self
@@ -169,6 +225,15 @@ impl Group {
             .then(|| self.members.get_mut(&rank))
             .flatten();
         member.filter(|member| member.asks_again(life))
+    }
+
+    /// Until when those that gather wait for others.
+    pub(super) fn gathers_until_ms(&self, spec: &RunSpec) -> u64 {
+        let grace_ms = match self.formed {
+            true => spec.faults.reform_grace_ms,
+            false => spec.start_grace_ms,
+        };
+        self.gathering_ms.saturating_add(grace_ms)
     }
 
     /// A rank waits for the others; answers who waited for it before.
@@ -182,30 +247,19 @@ impl Group {
         member.wait_to_join(to)
     }
 
-    /// Begins its next life, which `at` fences, if all `size` ranks are there or have waited long enough.
-    /// Whether it does.
-    pub(super) fn form(
-        &mut self,
-        size: usize,
-        at: Generation,
-        spec: &RunSpec,
-        now_ms: u64,
-    ) -> bool {
-        let grace_ms = match self.formed {
-            true => spec.faults.reform_grace_ms,
-            false => spec.start_grace_ms,
-        };
-        let waited_ms = now_ms.saturating_sub(self.gathering_ms);
-        if self.members.len() < size && waited_ms < grace_ms {
-            return false;
-        }
+    /// Whether all `size` ranks are there, or have waited long enough.
+    pub(super) fn is_together(&self, size: usize, spec: &RunSpec, now_ms: u64) -> bool {
+        self.members.len() >= size || now_ms >= self.gathers_until_ms(spec)
+    }
+
+    /// Begins its next life, which `at` fences.
+    pub(super) fn form(&mut self, at: Generation, spec: &RunSpec, now_ms: u64) {
         self.incarnation = self.incarnation.next();
         self.formed = true;
         self.state = GroupState::Joined(at);
         for member in self.members.values_mut() {
             member.grant(now_ms, spec.lease_ms);
         }
-        true
     }
 
     /// The generation `at` lets it push, from this clock on.
@@ -216,6 +270,7 @@ impl Group {
 
     /// All ranks are out; answers who waited.
     pub(super) fn take_out(&mut self) -> Vec<ReplyTo> {
+        self.speed = 0.0;
         let mut members = std::mem::take(&mut self.members);
         let members = members.values_mut();
         members.flat_map(Member::take_waiting).collect()
@@ -241,12 +296,12 @@ impl Group {
         self.state = GroupState::Left;
     }
 
-    /// Somebody comes to it after it has left.
-    pub(super) fn begin_again(&mut self) {
-        *self = Self {
+    /// What it is when somebody comes to it after it has left.
+    pub(super) fn begun_again(&self) -> Self {
+        Self {
             formed: self.formed,
             ..Self::new(self.incarnation)
-        };
+        }
     }
 
     /// Whether it is done in this life.
@@ -287,12 +342,18 @@ impl Group {
         expired.map(|(rank, member)| (*rank, member.life()))
     }
 
+    /// Every shard knows that it may push.
+    pub(super) fn is_known(&mut self) {
+        self.state = GroupState::Live;
+    }
+
+    /// Whether ranks wait there to hear that they have joined.
+    pub(super) fn has_joining(&self) -> bool {
+        self.members.values().any(Member::is_joining)
+    }
+
     /// Answers those who wait for what is so by now.
     pub(super) fn answer(&mut self, id: GroupId, standing: Standing, out: &mut Outbox) {
-        if matches!(self.state, GroupState::Admitting(at) if standing.is_followed(at)) {
-            self.state = GroupState::Live;
-            out.touch();
-        }
         let joined = match self.state {
             GroupState::Joined(at) => standing.is_followed(at),
             GroupState::Admitting(_) | GroupState::Live => true,

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use tradewind_common::holders::Holders;
 use tradewind_common::{Generation, ServerId, ShardId};
 
@@ -36,15 +37,18 @@ pub(super) struct MissedHolders {
 }
 
 /// The holders of all shards, as they are written down.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct WrittenHolders {
     /// By shard.
     pub(super) holders: Vec<Holders>,
     /// Who held shards before their primary was missed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) interrupted: BTreeMap<ShardId, Holders>,
     /// Copies that are missed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) departing: Departing,
     /// Shards whose heir has to restore them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) restoring: BTreeMap<ShardId, Restore>,
 }
 
@@ -53,6 +57,10 @@ pub(super) struct WrittenHolders {
 pub(super) struct ShardHolders {
     /// By shard.
     shards: Vec<Holding>,
+    /// Something may have changed since this was last looked at.
+    touched: bool,
+    /// What was written down then.
+    known: WrittenHolders,
 }
 
 impl ShardHolders {
@@ -60,14 +68,34 @@ impl ShardHolders {
     pub(super) fn first(fleet: &Fleet, replication: u32) -> Self {
         let shards = (0..fleet.expected()).map(ShardId);
         let first = |shard| Holding::first(shard, fleet, replication);
+        Self::of_all(shards.map(first).collect())
+    }
+
+    fn of_all(shards: Vec<Holding>) -> Self {
         Self {
-            shards: shards.map(first).collect(),
+            shards,
+            touched: true,
+            known: WrittenHolders::default(),
         }
+    }
+
+    /// What has changed since this was last asked, if anything has: all of them.
+    pub(super) fn take_change(&mut self) -> Option<WrittenHolders> {
+        if !std::mem::take(&mut self.touched) {
+            return None;
+        }
+        let now = self.written();
+        let changed = now != self.known;
+        if changed {
+            self.known.clone_from(&now);
+        }
+        changed.then_some(now)
     }
 
     /// Every shard is restored from this snapshot by its first holder alone, its heir in generation
     /// `since`.
     pub(super) fn resume(&mut self, number: u64, since: Generation) {
+        self.touched = true;
         for holding in &mut self.shards {
             holding.resume(number, since);
         }
@@ -84,9 +112,7 @@ impl ShardHolders {
             )
         };
         let holders = std::mem::take(&mut written.holders);
-        Self {
-            shards: holders.into_iter().enumerate().map(shard).collect(),
-        }
+        Self::of_all(holders.into_iter().enumerate().map(shard).collect())
     }
 
     /// As they are written down.
@@ -122,6 +148,7 @@ impl ShardHolders {
     }
 
     pub(super) fn of_mut(&mut self, shard: ShardId) -> &mut Holding {
+        self.touched = true;
         &mut self.shards[shard.0 as usize]
     }
 
@@ -181,6 +208,7 @@ impl ShardHolders {
         fleet: &Fleet,
         out: &mut Outbox,
     ) -> MissedHolders {
+        self.touched = true;
         let mut missed = MissedHolders::default();
         for (number, holding) in self.shards.iter_mut().enumerate() {
             match holding.lose(lost, fleet, out) {
@@ -233,6 +261,7 @@ impl ShardHolders {
 
     /// The run does not go on: nobody is to take over any more.
     pub(super) fn end(&mut self) {
+        self.touched = true;
         self.shards.iter_mut().for_each(Holding::end);
     }
 

@@ -18,6 +18,8 @@ pub(super) struct Losses {
     by_lineage: ByLineage,
     /// What the run had lost before it was resumed.
     earlier: Loss,
+    /// Something of it is not written down.
+    unwritten: bool,
 }
 
 impl Losses {
@@ -26,12 +28,18 @@ impl Losses {
         Self {
             by_lineage,
             earlier,
+            unwritten: false,
         }
     }
 
     /// Those of a run that had lost so much when it was saved.
     pub(super) fn resumed(earlier: Loss) -> Self {
         Self::written(ByLineage::new(), earlier)
+    }
+
+    /// What has changed since this was last asked, if anything has.
+    pub(super) fn take_change(&mut self) -> Option<ByLineage> {
+        std::mem::take(&mut self.unwritten).then(|| self.by_lineage.clone())
     }
 
     pub(super) fn by_lineage(&self) -> &ByLineage {
@@ -76,6 +84,7 @@ impl Losses {
             let losses = self.by_lineage.entry(shard).or_default();
             losses.retain(|of, _| *of <= lacking.told_of);
             losses.insert(lineage, lacking.loss);
+            self.unwritten = true;
             out.touch();
         }
         if lost.is_none() {

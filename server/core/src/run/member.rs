@@ -69,6 +69,11 @@ impl Member {
         self.created
     }
 
+    /// Whether it knows that it has joined.
+    pub(super) fn has_entered(&self) -> bool {
+        self.entered
+    }
+
     /// Whether it is this process, and has not heard that it has joined.
     pub(super) fn asks_again(&self, life: u64) -> bool {
         self.life == life && !self.entered
@@ -117,6 +122,16 @@ impl Member {
 
     pub(super) fn is_expired(&self, now_ms: u64) -> bool {
         self.lease.expired(now_ms)
+    }
+
+    /// When its lease runs out.
+    pub(super) fn lease_until_ms(&self) -> u64 {
+        self.lease.until_ms()
+    }
+
+    /// Whether somebody waits for it to have joined.
+    pub(super) fn is_joining(&self) -> bool {
+        self.joining.is_some()
     }
 
     /// Time left on its lease, milliseconds.

@@ -1,13 +1,12 @@
 //! The groups of a run: ranks come, stay and go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank};
 
-use super::calls::{Caller, Join};
+use super::calls::{Beat, Caller, Join};
 use super::group::{Group, GroupState, Standing};
-use super::member::Member;
 use super::outbox::Outbox;
 use super::roster::Roster;
 use super::rows::GroupRow;
@@ -16,6 +15,10 @@ use crate::answer::Refused;
 use crate::event::{Event, EventKind};
 use crate::refusal::Refusal;
 use crate::saved::SavedGroup;
+
+mod table;
+
+pub(super) use self::table::Table;
 
 /// A process of a rank that is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,22 +45,44 @@ impl LostRank {
 /// The groups that were ever joined.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Membership {
-    groups: BTreeMap<GroupId, Group>,
+    groups: Table,
     /// Groups begin past this life.
     lives_before: Incarnation,
+    /// The last life of any.
+    last: Incarnation,
+    /// The highest clock that any rank has told.
+    clock: Clock,
+    /// Groups in which ranks have come, and that may be together.
+    coming: BTreeSet<GroupId>,
+    /// Groups in which ranks gather, by when they wait for others no longer, milliseconds.
+    graces: BTreeSet<(u64, GroupId)>,
+    /// Groups that hold leases, by when those are to be looked at, milliseconds.
+    looks: BTreeSet<(u64, GroupId)>,
+    /// Groups that have joined and of which a rank waits to hear it, by the generation that is to be
+    /// followed before.
+    joining: BTreeSet<(Generation, GroupId)>,
+    /// Groups of which a rank asks something that may be so already.
+    asking: BTreeSet<GroupId>,
 }
 
 impl Membership {
     /// These groups; others begin past a life.
     pub(super) fn new(groups: BTreeMap<GroupId, Group>, lives_before: Incarnation) -> Self {
+        let lives = groups.values().map(Group::incarnation);
         Self {
-            groups,
+            last: lives.fold(lives_before, Incarnation::max),
+            groups: Table::read(groups),
             lives_before,
+            ..Self::default()
         }
     }
 
-    pub(super) fn groups(&self) -> &BTreeMap<GroupId, Group> {
+    pub(super) fn groups(&self) -> &Table {
         &self.groups
+    }
+
+    pub(super) fn groups_mut(&mut self) -> &mut Table {
+        &mut self.groups
     }
 
     pub(super) fn lives_before(&self) -> Incarnation {
@@ -66,15 +91,19 @@ impl Membership {
 
     /// Goes on for a former coordinator: every rank has one lease to show up.
     pub(super) fn recover(&mut self, now_ms: u64, lease_ms: u64) {
-        for group in self.groups.values_mut() {
-            group.recover(now_ms, lease_ms);
+        for id in self.groups.ids() {
+            let recover = |group: &mut Group| {
+                group.recover(now_ms, lease_ms);
+                group.look_again(now_ms)
+            };
+            let look_ms = self.groups.look(id, recover);
+            self.looks.extend(look_ms.map(|at_ms| (at_ms, id)));
         }
     }
 
     /// The last incarnation of any group.
     pub(super) fn last_incarnation(&self) -> Incarnation {
-        let lives = self.groups.values().map(Group::incarnation);
-        lives.fold(self.lives_before, Incarnation::max)
+        self.last.max(self.lives_before)
     }
 
     /// Groups that have not begun begin past this incarnation.
@@ -84,70 +113,86 @@ impl Membership {
 
     /// Whether a group is there that makes clocks advance.
     pub(super) fn trains(&self) -> bool {
-        self.groups.values().any(Group::holds_leases)
+        self.groups.any_leased()
     }
 
     /// Whether any rank is there.
     pub(super) fn is_there(&self) -> bool {
-        self.groups.values().any(Group::is_there)
+        self.groups.any_there()
     }
 
     /// The highest clock of any group, by its heartbeats; `None` before the first exchange.
     pub(super) fn clock(&self) -> Option<Clock> {
-        let beats = self.groups.values().map(Group::clock).max();
-        beats.filter(|clock| *clock > Clock(0))
+        Some(self.clock).filter(|clock| *clock > Clock(0))
     }
 
     /// The groups as a manifest names them.
     pub(super) fn saved(&self) -> BTreeMap<GroupId, SavedGroup> {
-        let saved = |(id, group): (&GroupId, &Group)| (*id, group.saved());
-        self.groups.iter().map(saved).collect()
+        let saved = |(id, group): (GroupId, &Group)| (id, group.saved());
+        self.groups.all().map(saved).collect()
     }
 
     /// Groups that may push, with their lives and first clocks.
     pub(super) fn live(&self) -> BTreeMap<GroupId, (Incarnation, Clock)> {
-        let live = self.groups.iter().filter(|(_, group)| group.is_admitted());
-        live.map(|(id, group)| (*id, (group.incarnation(), group.start())))
+        let live = self.groups.all().filter(|(_, group)| group.is_admitted());
+        live.map(|(id, group)| (id, (group.incarnation(), group.start())))
             .collect()
     }
 
     /// Groups that have joined and may not push yet, with their lives.
     pub(super) fn joined(&self) -> BTreeMap<GroupId, Incarnation> {
-        let all = self.groups.iter();
+        let all = self.groups.all();
         let joined = all.filter(|(_, group)| group.joined_at().is_some());
         joined
-            .map(|(id, group)| (*id, group.incarnation()))
+            .map(|(id, group)| (id, group.incarnation()))
             .collect()
     }
 
     /// The groups for the status page.
     pub(super) fn rows(&self, roster: &Roster, now_ms: u64) -> Vec<GroupRow> {
-        let row = |(id, group): (&GroupId, &Group)| {
-            let size = roster.size(*id).expect("a known group");
-            group.row(*id, size, roster.is_drained(*id), now_ms)
+        let row = |(id, group): (GroupId, &Group)| {
+            let size = roster.size(id).expect("a known group");
+            group.row(id, size, roster.is_drained(id), now_ms)
         };
-        self.groups.iter().map(row).collect()
+        self.groups.all().map(row).collect()
     }
 
     /// Whether a rank has joined and has not heard of it: then that is its answer, also of a group that
     /// was asked to leave meanwhile, where others wait for it.
     pub(super) fn asks_again(&mut self, join: &Join, to: ReplyTo, out: &mut Outbox) -> bool {
-        let group = self.groups.get_mut(&join.group);
-        let Some(member) = group.and_then(|group| group.asks_again(join.rank, join.life)) else {
+        let (id, rank) = (join.group, join.rank);
+        if self.groups.get(id).is_none() {
+            return false;
+        }
+        let wait = |group: &mut Group| {
+            let at = group.joined_at();
+            let member = group.asks_again(rank, join.life)?;
+            Some((at, member.wait_to_join(to)))
+        };
+        let Some((at, previous)) = self.groups.look(id, wait) else {
             return false;
         };
-        let previous = member.wait_to_join(to);
-        replace(join.group, join.rank, previous, out);
+        match at {
+            Some(at) => self.joining.insert((at, id)),
+            None => self.asking.insert(id),
+        };
+        replace(id, rank, previous, out);
         true
     }
 
     /// A rank is about to join. Whether its group is in the view without it, and has to form again.
     pub(super) fn breaks(&mut self, join: &Join, out: &mut Outbox) -> bool {
-        let (id, rank, before) = (join.group, join.rank, self.lives_before);
-        let group = self.groups.entry(id).or_insert_with(|| Group::new(before));
-        if group.state() == GroupState::Left {
-            group.begin_again();
+        let (id, rank) = (join.group, join.rank);
+        let begins = match self.groups.get(id) {
+            None => Some(Group::new(self.lives_before)),
+            Some(group) if group.state() == GroupState::Left => Some(group.begun_again()),
+            Some(_) => None,
+        };
+        if let Some(group) = begins {
+            self.groups.put(id, group);
+            out.touch();
         }
+        let group = self.groups.get(id).expect("it is there now");
         if !group.holds_leases() {
             return false;
         }
@@ -169,96 +214,158 @@ impl Membership {
         true
     }
 
-    /// A rank joins a group that is out of the view.
-    pub(super) fn enter(&mut self, join: Join, to: ReplyTo, now_ms: u64, out: &mut Outbox) {
+    /// A rank joins a group that is out of the view. That is not written down: where it gathers it has
+    /// to ask a successor again.
+    pub(super) fn enter(
+        &mut self,
+        join: Join,
+        to: ReplyTo,
+        (spec, now_ms): (&RunSpec, u64),
+        out: &mut Outbox,
+    ) {
         let (id, rank) = (join.group, join.rank);
-        let previous = self.group_mut(id).enter(join, to, now_ms);
+        let enter = |group: &mut Group| {
+            let previous = group.enter(join, to, now_ms);
+            (previous, group.gathers_until_ms(spec))
+        };
+        let (previous, until_ms) = self.groups.look(id, enter);
+        self.coming.insert(id);
+        self.graces.insert((until_ms, id));
         replace(id, rank, previous, out);
-        out.touch();
     }
 
     /// Forms the groups whose ranks are all there, or have waited long enough.
     pub(super) fn form(&mut self, roster: &Roster, spec: &RunSpec, now_ms: u64, out: &mut Outbox) {
-        for (id, group) in self.groups.iter_mut().filter(|(_, group)| group.gathers()) {
-            let size = roster.size(*id).expect("a known group") as usize;
-            if !group.form(size, out.next_generation(), spec, now_ms) {
+        let mut coming = std::mem::take(&mut self.coming);
+        while let Some((until_ms, id)) = self.graces.pop_first() {
+            if until_ms > now_ms {
+                self.graces.insert((until_ms, id));
+                break;
+            }
+            coming.insert(id);
+        }
+        for id in coming {
+            if !self.groups.get(id).is_some_and(Group::gathers) {
                 continue;
             }
+            let size = roster.size(id).expect("a known group") as usize;
+            let at = out.next_generation();
+            let ready = |group: &Group| group.is_together(size, spec, now_ms);
+            if !self.groups.get(id).is_some_and(ready) {
+                continue;
+            }
+            let form = |group: &mut Group| {
+                let until_ms = group.gathers_until_ms(spec);
+                group.form(at, spec, now_ms);
+                let look_ms = match group.look_ms() {
+                    Some(_) => None,
+                    None => group.look_again(now_ms),
+                };
+                (until_ms, look_ms)
+            };
+            let (until_ms, look_ms) = self.groups.change(id, form);
+            self.graces.remove(&(until_ms, id));
+            self.looks.extend(look_ms.map(|at_ms| (at_ms, id)));
+            self.joining.insert((at, id));
+            let group = self.groups.get(id).expect("it was changed");
             let (there, life) = (group.ranks(), group.incarnation());
+            self.last = self.last.max(life);
             let text = if there == size {
                 format!("group {id} is together: {there} ranks, incarnation {life}")
             } else {
                 format!("group {id} goes on with {there} of {size} ranks, incarnation {life}")
             };
             let event = Event::new(EventKind::GroupFormed, text);
-            out.tell(event.group(*id).life(life.0));
+            out.tell(event.group(id).life(life.0));
             out.change();
         }
     }
 
-    /// The first group that has joined and may not push yet, and its life.
+    /// The group that has joined first of those that may not push yet, and its life.
     pub(super) fn first_joined(&self) -> Option<(GroupId, Incarnation)> {
-        let mut joined = self.groups.iter().filter(|(_, g)| g.joined_at().is_some());
-        joined.next().map(|(id, group)| (*id, group.incarnation()))
+        let id = self.groups.joined_first()?;
+        Some((id, self.groups.get(id)?.incarnation()))
     }
 
     /// Whether a group has joined and may not push yet.
     pub(super) fn has_joined(&self, id: GroupId) -> bool {
-        self.joined_at(id).is_some()
+        let group = self.groups.get(id);
+        group.is_some_and(|group| group.joined_at().is_some())
     }
 
-    fn joined_at(&self, id: GroupId) -> Option<Generation> {
-        self.groups.get(&id)?.joined_at()
+    /// Whether every shard has fenced the former lives of all that have joined: all primaries follow a
+    /// generation.
+    pub(super) fn all_fenced(&self, followed: Option<Generation>) -> bool {
+        self.groups.joined_last() <= followed
     }
 
-    /// How many groups have joined and may not push yet.
-    pub(super) fn joining(&self) -> usize {
-        let groups = self.groups.values();
-        groups.filter(|group| group.joined_at().is_some()).count()
-    }
-
-    /// Those among them whose former life every shard has fenced: all primaries follow a generation.
+    /// Those that have joined and may not push yet, whose former life every shard has fenced.
     pub(super) fn fenced(&self, followed: Option<Generation>) -> Vec<GroupId> {
-        let fenced = |group: &Group| group.joined_at().is_some_and(|at| Some(at) <= followed);
-        let all = self.groups.iter().filter(|(_, group)| fenced(group));
-        all.map(|(id, _)| *id).collect()
+        let fenced = followed.map(|at| self.groups.joined_by(at));
+        let mut fenced: Vec<GroupId> = fenced.into_iter().flatten().collect();
+        fenced.sort_unstable();
+        fenced
     }
 
     /// A generation lets groups push, from this clock on.
     pub(super) fn admit(&mut self, groups: &[GroupId], start: Clock, at: Generation) {
         for id in groups {
-            self.group_mut(*id).admit(start, at);
+            self.groups.change(*id, |group| group.admit(start, at));
         }
     }
 
     /// Answers those who wait for what is so by now.
     pub(super) fn answer(&mut self, standing: Standing, out: &mut Outbox) {
-        for (id, group) in &mut self.groups {
-            group.answer(*id, standing, out);
+        let mut asking = std::mem::take(&mut self.asking);
+        if let Some(followed) = standing.followed {
+            let known: Vec<GroupId> = self.groups.admitting_by(followed).collect();
+            for id in known {
+                // Servers say it again to a successor: it is not worth a write of its own.
+                self.groups.change(id, Group::is_known);
+                asking.insert(id);
+            }
+            while let Some((at, id)) = self.joining.pop_first() {
+                if at > followed {
+                    self.joining.insert((at, id));
+                    break;
+                }
+                asking.insert(id);
+            }
+        }
+        asking.extend(standing.creator);
+        for id in asking {
+            let answer = |group: &mut Group| {
+                group.answer(id, standing, out);
+                group.joined_at().filter(|_| group.has_joining())
+            };
+            // One that waits for a later life of its group than this.
+            let waits = self.groups.look(id, answer);
+            self.joining.extend(waits.map(|at| (at, id)));
         }
     }
 
     /// All ranks of a group are out of it.
     pub(super) fn take_out(&mut self, id: GroupId, out: &mut Outbox) {
-        let waiting = self.group_mut(id).take_out();
+        let waiting = self.groups.change(id, Group::take_out);
         out.reply_all(waiting, Err(Refusal::NotLive(id).into()));
     }
 
     /// A group is out of the view until its ranks have joined anew.
     pub(super) fn gather(&mut self, id: GroupId) {
-        self.group_mut(id).gather();
+        self.groups.change(id, Group::gather);
     }
 
     /// The present life of a group is over: ranks that are left of it may wait for one that is lost.
     pub(super) fn end_life(&mut self, id: GroupId) {
-        self.group_mut(id).end_life();
+        self.groups.change(id, Group::end_life);
+        let life = self.groups.get(id).expect("it was changed").incarnation();
+        self.last = self.last.max(life);
     }
 
     /// A group that is out of the view does not come back; whether it was `asked` to leave.
     pub(super) fn leave(&mut self, id: GroupId, asked: bool, out: &mut Outbox) {
-        let group = self.group_mut(id);
-        group.leave();
-        let life = group.incarnation();
+        self.groups.change(id, Group::leave);
+        let life = self.groups.get(id).expect("it was changed").incarnation();
         let text = match asked {
             true => format!("group {id} has left, as it was asked to"),
             false => format!("group {id} is done and has left"),
@@ -270,43 +377,72 @@ impl Membership {
 
     /// Those that gather, or would, and were asked to leave: they have nothing to finish.
     pub(super) fn drained_early(&self, roster: &Roster) -> Vec<GroupId> {
-        let gathering = |id: &GroupId, group: &Group| {
-            group.state() == GroupState::Gathering && roster.is_drained(*id)
+        let gathering = |id: GroupId, group: &Group| {
+            group.state() == GroupState::Gathering && roster.is_drained(id)
         };
-        let all = self.groups.iter().filter(|(id, g)| gathering(id, g));
-        all.map(|(id, _)| *id).collect()
+        let all = self.groups.all().filter(|(id, g)| gathering(*id, g));
+        all.map(|(id, _)| id).collect()
     }
 
     /// Sends away who gathers in a group that was asked to leave.
     pub(super) fn dismiss(&mut self, id: GroupId, out: &mut Outbox) {
-        let waiting = self.group_mut(id).take_out();
+        let waiting = self.groups.change(id, Group::take_out);
         out.reply_all(waiting, Err(Refused::Drained(id)));
     }
 
     /// Who waits in any group is refused.
     pub(super) fn refuse_all(&mut self, refused: &Refused, out: &mut Outbox) {
-        let groups = self.groups.values_mut();
-        let waiting = groups.flat_map(Group::take_waiting);
-        out.reply_all(waiting, Err(refused.clone()));
+        for id in self.groups.ids() {
+            let take = |group: &mut Group| group.take_waiting().collect::<Vec<_>>();
+            let waiting = self.groups.look(id, take);
+            out.reply_all(waiting, Err(refused.clone()));
+            out.is_over(id);
+        }
     }
 
+    /// Leases are looked at when they were to be; then they are found to be longer.
     pub(super) fn forgive(&mut self, gap_ms: u64) {
-        let groups = self.groups.values_mut();
-        groups.for_each(|group| group.forgive(gap_ms));
+        for id in self.groups.ids() {
+            let forgive = |group: &mut Group| group.forgive(gap_ms);
+            self.groups.look(id, forgive);
+        }
     }
 
     /// Ranks whose leases have run out.
-    pub(super) fn expired(&self, now_ms: u64) -> Vec<LostRank> {
-        let of_group = |(id, group): (&GroupId, &Group)| {
-            let group_id = *id;
-            let expired = group.expired(now_ms).map(move |(rank, life)| LostRank {
-                group: group_id,
+    pub(super) fn expired(&mut self, now_ms: u64) -> Vec<LostRank> {
+        let mut expired = Vec::new();
+        while let Some((at_ms, id)) = self.looks.pop_first() {
+            if at_ms > now_ms {
+                self.looks.insert((at_ms, id));
+                break;
+            }
+            let look = |group: &mut Group| {
+                // It is another group of this number that was to be looked at.
+                if group.look_ms() != Some(at_ms) {
+                    return (Vec::new(), None);
+                }
+                let lost: Vec<_> = group.expired(now_ms).collect();
+                // One that is lost is out before it is looked at again.
+                (lost, group.look_again(now_ms))
+            };
+            let (lost, again_ms) = self.groups.look(id, look);
+            self.looks.extend(again_ms.map(|at_ms| (at_ms, id)));
+            let lost = lost.into_iter().map(|(rank, life)| LostRank {
+                group: id,
                 rank,
                 life,
             });
-            expired.collect::<Vec<_>>()
-        };
-        self.groups.iter().flat_map(of_group).collect()
+            expired.extend(lost);
+        }
+        expired.sort_unstable_by_key(|lost| (lost.group, lost.rank));
+        expired
+    }
+
+    /// A rank is alive.
+    pub(super) fn beat(&mut self, caller: Caller, beat: Beat, now_ms: u64) {
+        self.clock = self.clock.max(beat.clock);
+        let renew = |group: &mut Group| group.beat(caller.rank, beat, now_ms);
+        self.call(caller, false, renew);
     }
 
     /// A rank asks to push, and says whether it has created what it was told to.
@@ -318,44 +454,54 @@ impl Membership {
         now_ms: u64,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
-        let member = self.member(caller)?;
-        let previous = member.wait_to_push(created, to, now_ms);
+        self.check(caller)?;
+        let wait = |group: &mut Group| {
+            let member = group.member(caller.rank).expect("it was checked");
+            member.wait_to_push(created, to, now_ms)
+        };
+        let previous = self.call(caller, created, wait);
+        self.asking.insert(caller.group);
         replace(caller.group, caller.rank, previous, out);
         Ok(())
+    }
+
+    /// A rank of a group calls; whether that changes what is written down. That it has entered is written with
+    /// whatever is written next.
+    fn call<R>(&mut self, caller: Caller, changes: bool, call: impl FnOnce(&mut Group) -> R) -> R {
+        let id = caller.group;
+        let group = self.groups.get(id);
+        let entered = group.is_some_and(|group| group.has_entered(caller.rank));
+        match changes || !entered {
+            true => self.groups.change(id, call),
+            false => self.groups.look(id, call),
+        }
     }
 
     /// Steps a second of the fastest live group beside one, which knows its own speed better; 0 if none
     /// is known.
     pub(super) fn fastest_beside(&self, group: GroupId) -> f64 {
-        let others = self.groups.iter().filter(|(id, _)| **id != group);
-        let live = others.filter(|(_, group)| group.state() == GroupState::Live);
-        let speeds = live.map(|(_, group)| group.speed());
-        speeds.fold(0.0, f64::max)
+        self.groups.fastest_beside(group)
     }
 
     /// Whether a rank's group is done, in its life.
     pub(super) fn has_left(&self, caller: Caller) -> bool {
-        let group = self.groups.get(&caller.group);
+        let group = self.groups.get(caller.group);
         group.is_some_and(|group| group.has_left(caller.incarnation))
     }
 
     /// How many ranks a group has in this life, if it holds leases.
     pub(super) fn ranks(&self, id: GroupId, given: Incarnation) -> Result<usize, Refusal> {
-        let group = self.groups.get(&id).ok_or(Refusal::NotLive(id))?;
+        let group = self.groups.get(id).ok_or(Refusal::NotLive(id))?;
         group.check(id, given)?;
         Ok(group.ranks())
     }
 
-    /// A rank whose group holds leases in its life.
-    pub(super) fn member(&mut self, caller: Caller) -> Result<&mut Member, Refusal> {
+    /// Refuses a rank whose group holds no leases in its life, or that is not in it; its process.
+    pub(super) fn check(&self, caller: Caller) -> Result<u64, Refusal> {
         let id = caller.group;
-        let group = self.groups.get_mut(&id).ok_or(Refusal::NotLive(id))?;
+        let group = self.groups.get(id).ok_or(Refusal::NotLive(id))?;
         group.check(id, caller.incarnation)?;
-        group.member(caller.rank).ok_or(Refusal::NotLive(id))
-    }
-
-    fn group_mut(&mut self, id: GroupId) -> &mut Group {
-        self.groups.get_mut(&id).expect("a known group")
+        group.life(caller.rank).ok_or(Refusal::NotLive(id))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use tradewind_common::{Generation, RunId};
+use tradewind_common::{Generation, GroupId, RunId};
 
 use crate::ReplyTo;
 use crate::answer::{Answer, Refused};
@@ -31,6 +31,8 @@ pub(super) struct Outbox {
     order_due: bool,
     dirty: bool,
     leased: bool,
+    /// Something is not written down.
+    unwritten: bool,
 }
 
 impl Outbox {
@@ -43,6 +45,7 @@ impl Outbox {
             order_due: false,
             dirty: false,
             leased: false,
+            unwritten: true,
         }
     }
 
@@ -110,6 +113,12 @@ impl Outbox {
         self.outputs.extend(replies);
     }
 
+    /// A life of a group is over: its ranks are to hear of it.
+    pub(super) fn is_over(&mut self, group: GroupId) {
+        let run = self.run.clone();
+        self.outputs.push_back(Output::Over(run, group));
+    }
+
     /// Has a snapshot's manifest written.
     pub(super) fn write_manifest(&mut self, manifest: ManifestData) {
         self.outputs.push_back(Output::Manifest(Box::new(manifest)));
@@ -122,18 +131,19 @@ impl Outbox {
         self.dirty = true;
     }
 
-    /// Whether servers must be told something.
-    pub(super) fn owes_orders(&self) -> bool {
-        self.order_due
-    }
-
     /// Whether servers must be told something; from now on they are.
     pub(super) fn take_order_due(&mut self) -> bool {
         std::mem::take(&mut self.order_due)
     }
 
+    /// Whether something was not written down when this was last asked; from now on it is.
+    pub(super) fn take_unwritten(&mut self) -> bool {
+        std::mem::take(&mut self.unwritten)
+    }
+
     /// What has come up since this was last asked.
     pub(super) fn take_changes(&mut self) -> Changes {
+        self.unwritten |= self.dirty || self.leased;
         Changes {
             dirty: std::mem::take(&mut self.dirty),
             leased: std::mem::take(&mut self.leased),
@@ -151,7 +161,7 @@ mod tests {
     fn a_change_is_a_generation_that_servers_hear_of() {
         let run = RunId::new("r").unwrap();
         let mut outbox = Outbox::new(run.clone(), Generation(4));
-        assert!(!outbox.owes_orders() && !outbox.take_changes().dirty);
+        assert!(!outbox.take_order_due() && !outbox.take_changes().dirty);
         assert_eq!(outbox.next_generation(), Generation(5));
         assert_eq!(outbox.change(), Generation(5));
         outbox.tell(Event::new(EventKind::Disk, "first"));

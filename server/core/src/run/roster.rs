@@ -29,6 +29,30 @@ pub(super) struct Roster {
     /// Ranks of the groups that came on top of those that are configured.
     attached: Vec<u32>,
     drained: Drained,
+    /// How many of those that were attached are written down.
+    attached_written: usize,
+    /// Who was asked to leave, as far as that is not written down.
+    drained_unwritten: Option<Drained>,
+}
+
+/// What has changed in a roster since it was written down.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RosterChange {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    attached: Vec<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    drained: Option<Drained>,
+}
+
+impl RosterChange {
+    /// Makes it, in what was written down before.
+    pub(super) fn make(self, attached: &mut Vec<u32>, drained: &mut Drained) {
+        attached.extend(self.attached);
+        if let Some(more) = self.drained {
+            drained.all |= more.all;
+            drained.groups.extend(more.groups);
+        }
+    }
 }
 
 impl Roster {
@@ -36,8 +60,19 @@ impl Roster {
     pub(super) fn new(spec: Arc<RunSpec>, attached: Vec<u32>, drained: Drained) -> Self {
         Self {
             spec,
+            attached_written: attached.len(),
             attached,
             drained,
+            drained_unwritten: None,
+        }
+    }
+
+    /// What has changed since this was last asked.
+    pub(super) fn take_change(&mut self) -> RosterChange {
+        let written = std::mem::replace(&mut self.attached_written, self.attached.len());
+        RosterChange {
+            attached: self.attached[written..].to_vec(),
+            drained: self.drained_unwritten.take(),
         }
     }
 
@@ -68,10 +103,11 @@ impl Roster {
         configured.get(index).or_else(attached).copied()
     }
 
-    /// The groups that are waited for at the beginning.
-    pub(super) fn awaited(&self) -> impl Iterator<Item = GroupId> + '_ {
-        let configured = (0..self.spec.group_sizes.len() as u32).map(GroupId);
-        configured.filter(|group| !self.is_drained(*group))
+    /// The groups that are waited for at the beginning, from one on, and then those before it.
+    pub(super) fn awaited_from(&self, first: GroupId) -> impl Iterator<Item = GroupId> + '_ {
+        let configured = self.spec.group_sizes.len() as u32;
+        let groups = (first.0..configured).chain(0..first.0).map(GroupId);
+        groups.filter(|group| !self.is_drained(*group))
     }
 
     /// Whether a group was asked to leave.
@@ -108,8 +144,13 @@ impl Roster {
     /// those that there were when it was started.
     pub(super) fn difference(&self, other: &RunSpec) -> Option<String> {
         let (configured, named) = (&self.spec.group_sizes, &other.group_sizes);
-        let sizes: Vec<u32> = self.sizes().take(named.len()).collect();
-        match named.len() >= configured.len() && sizes == *named {
+        let same = named.len() <= self.count()
+            && named
+                .split_at_checked(configured.len())
+                .is_some_and(|(first, rest)| {
+                    first == &configured[..] && self.attached.starts_with(rest)
+                });
+        match same {
             true => self.spec.difference_besides_groups(other),
             false => Some("group_sizes".into()),
         }
@@ -158,6 +199,9 @@ impl Roster {
         }
         self.drained.all = groups.is_empty();
         self.drained.groups.extend(groups);
+        let unwritten = self.drained_unwritten.get_or_insert_default();
+        unwritten.all |= groups.is_empty();
+        unwritten.groups.extend(groups);
         out.touch();
         let text = match groups {
             [] => "all groups are asked to leave".to_owned(),
@@ -192,7 +236,10 @@ mod tests {
         assert!(roster.attach(&[], &mut out).is_err() && roster.attach(&[0], &mut out).is_err());
 
         assert_eq!(roster.drain(&[GroupId(0)], &mut out), Ok(true));
-        assert_eq!(roster.awaited().collect::<Vec<_>>(), [GroupId(1)]);
+        assert_eq!(
+            roster.awaited_from(GroupId(0)).collect::<Vec<_>>(),
+            [GroupId(1)]
+        );
         assert_eq!(roster.drain(&[], &mut out), Ok(true));
         assert_eq!(roster.drain(&[GroupId(1)], &mut out), Ok(false));
         assert!(roster.is_draining() && roster.is_drained(GroupId(7)));

@@ -1,6 +1,7 @@
 //! Snapshots of a run: when one is taken, of whom, and when it is whole (rule 10).
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tradewind_common::data::Ledger;
@@ -12,6 +13,7 @@ use crate::answer::{Answer, Refused};
 use crate::event::{Event, EventKind};
 use crate::order::{Capture, NotCaptured, ShardFile};
 use crate::refusal::Refusal;
+use crate::shared;
 
 /// Callers that may wait for a snapshot.
 pub const WAITING_MAX: usize = 64;
@@ -29,14 +31,15 @@ const MARGIN: u64 = 2;
 const MARGIN_MAX: u64 = 1 << 16;
 
 /// A snapshot that is being taken.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Taking {
     number: u64,
     at_clock: Option<Clock>,
     margin: u64,
     files: BTreeMap<ShardId, ShardFile>,
     /// As it was when this began: what was finished then is in every block.
-    ledger: Ledger,
+    #[serde(with = "shared")]
+    ledger: Arc<Ledger>,
     /// The manifest is being written.
     writing: bool,
     last: bool,
@@ -137,6 +140,20 @@ pub(super) struct Snapshots {
     waiting: Vec<ReplyTo>,
     #[serde(skip)]
     waiting_next: Vec<ReplyTo>,
+    /// What was written down last.
+    #[serde(skip)]
+    known: Option<SnapshotsChange>,
+}
+
+/// What has changed in the snapshots of a run since it was written down.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct SnapshotsChange {
+    number: u64,
+    whole: VecDeque<u64>,
+    /// Without its ledger, if it had begun before.
+    taking: Option<Taking>,
+    begun: bool,
+    last_wanted: bool,
 }
 
 impl Snapshots {
@@ -152,7 +169,38 @@ impl Snapshots {
             retry_ms: 0,
             waiting: Vec::new(),
             waiting_next: Vec::new(),
+            known: None,
         }
+    }
+
+    /// What has changed since this was last asked, if anything has.
+    pub(super) fn take_change(&mut self) -> Option<SnapshotsChange> {
+        let mut change = SnapshotsChange {
+            number: self.number,
+            whole: self.whole.clone(),
+            taking: self.taking.clone(),
+            begun: false,
+            last_wanted: self.last_wanted,
+        };
+        if self.known.as_ref() == Some(&change) {
+            return None;
+        }
+        let number = |of: &Option<Taking>| of.as_ref().map(Taking::number);
+        let known = self.known.replace(change.clone());
+        change.begun = number(&change.taking) != known.and_then(|known| number(&known.taking));
+        if let Some(taking) = change.taking.as_mut().filter(|_| !change.begun) {
+            taking.ledger = Arc::new(Ledger::new(taking.ledger.chunking()));
+        }
+        Some(change)
+    }
+
+    /// Makes a change, in what was written down before.
+    pub(super) fn change(&mut self, mut change: SnapshotsChange) {
+        if let (false, Some(now), Some(before)) = (change.begun, &mut change.taking, &self.taking) {
+            now.ledger = before.ledger.clone();
+        }
+        (self.number, self.whole, self.taking) = (change.number, change.whole, change.taking);
+        self.last_wanted = change.last_wanted;
     }
 
     /// Those of a run that goes on from the snapshot `newest`.
@@ -337,7 +385,7 @@ impl Snapshots {
             at_clock,
             margin,
             files: BTreeMap::new(),
-            ledger: ledger.all_returned(),
+            ledger: Arc::new(ledger.all_returned()),
             writing: false,
             last: self.last_wanted,
         });

@@ -36,7 +36,7 @@ fn cannot_be_written(rules: &[&str]) {
             events(status, "disk").first().cloned()
         });
         let text = told.await.text;
-        assert!(text.contains("state-1.json"), "{text}");
+        assert!(text.contains("coordinator/journal-1-"), "{text}");
         all_go_on(&groups, 3).await;
 
         fleet.kill(0);
@@ -82,17 +82,17 @@ fn is_killed_at_it(rule: &str) {
 
 #[test]
 fn killed_within_a_write() {
-    is_killed_at_it("torn write */coordinator/state-1.json.part bytes=100");
+    is_killed_at_it("torn write */coordinator/journal-1-*.json bytes=100");
 }
 
 #[test]
 fn killed_before_it_is_synced() {
-    is_killed_at_it("kill write */coordinator/state-1.json.part");
+    is_killed_at_it("kill write */coordinator/journal-1-*.json");
 }
 
 #[test]
-fn killed_before_the_folder_is_synced() {
-    is_killed_at_it("kill rename */coordinator/state-1.json");
+fn killed_before_it_is_acted_on() {
+    is_killed_at_it("kill sync */coordinator/journal-1-*.json");
 }
 
 #[test]
@@ -130,9 +130,14 @@ fn cut_short_when_the_machine_died() {
         let client = fleet.client().await;
         let groups = pushing(&fleet, &spec).await;
         let path = folder.path().join("coordinator/state-1.json");
-        fleet
-            .disks()
-            .set(0, &["cut rename */coordinator/state-1.json bytes=300"]);
+        fleet.disks().set(
+            0,
+            &[
+                // What has changed cannot be written, so that all is.
+                "eio write */coordinator/journal-1-*.json times=1",
+                "cut rename */coordinator/state-1.json bytes=300",
+            ],
+        );
         join(&client);
         until("a state that is cut short", async || {
             (std::fs::metadata(&path).ok()?.len() == 300).then_some(())

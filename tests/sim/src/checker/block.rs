@@ -52,6 +52,8 @@ pub(super) struct Record {
     pub(super) history: Vec<Step>,
     pub(super) live: BTreeMap<GroupId, Place>,
     pub(super) decided: BTreeMap<(GroupId, Clock), Verdict>,
+    /// Lives that were live here, or have ended without being.
+    pub(super) known: BTreeSet<Life>,
     /// Lives that ended before their first clock was decided here. Each may have spent a clock
     /// that nobody computes again.
     spent: u64,
@@ -78,6 +80,7 @@ impl Record {
             history: Vec::new(),
             live: BTreeMap::new(),
             decided: BTreeMap::new(),
+            known: BTreeSet::new(),
             spent: 0,
             sent: BTreeSet::new(),
             lineage: Generation(0),
@@ -143,11 +146,11 @@ impl Record {
         Ok(())
     }
 
-    /// Takes the groups of a view over; those that are new to a restored block may leave gaps if
-    /// `attaching`.
+    /// Takes the groups of a view over, before which these lives have ended; those that are new to a restored
+    /// block may leave gaps if `attaching`.
     pub(super) fn follow(
         &mut self,
-        view: &View,
+        (view, ended): (&View, &[Life]),
         attaching: bool,
         terms: &Terms,
     ) -> Result<(), Violation> {
@@ -157,8 +160,12 @@ impl Record {
         };
         let gone = self.live.extract_if(.., |g, p| !stays(g, p));
         self.spent += gone.filter(|(_, p)| p.next == p.start).count() as u64;
+        for life in ended {
+            self.spent += u64::from(self.known.insert(*life));
+        }
         for (group, (incarnation, start)) in &view.live {
             let life = (*group, *incarnation);
+            self.known.insert(life);
             if self.live.contains_key(group) {
                 continue;
             }

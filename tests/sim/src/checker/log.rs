@@ -133,7 +133,7 @@ impl Log {
     /// Follows a view; answers what a new primary of restored values has to expect.
     pub(super) fn follow(
         &mut self,
-        view: &View,
+        (view, ended): (&View, &[Life]),
         attaching: bool,
         terms: &Terms,
     ) -> Result<(), Violation> {
@@ -146,7 +146,7 @@ impl Log {
         self.ready = view.ready();
         self.creator = view.creator;
         for record in self.records.values_mut() {
-            record.follow(view, attaching, terms)?;
+            record.follow((view, ended), attaching, terms)?;
         }
         Ok(())
     }

@@ -137,7 +137,7 @@ pub struct Checker {
     traffic: Traffic,
     /// Who speaks on which stream.
     streams: BTreeMap<ReplyTo, Life>,
-    starts: BTreeMap<Life, Clock>,
+    starts: BTreeMap<Life, (Clock, Generation)>,
     /// Blocks that a shard is about to have from a snapshot, by its lineage.
     restored: BTreeMap<(ShardId, Generation), BTreeMap<BlockId, Saved>>,
     /// Blocks in snapshots that are not whole yet, by number; and in those that are.

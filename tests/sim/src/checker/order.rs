@@ -26,7 +26,7 @@ impl Checker {
             return Ok(());
         }
         for (group, (incarnation, start)) in &view.live {
-            self.check_start((*group, *incarnation), *start)?;
+            self.check_start((*group, *incarnation), *start, view.generation)?;
         }
         let Some(Role::Primary(since)) = shard.role() else {
             self.roles.remove(&(server, id));
@@ -37,10 +37,17 @@ impl Checker {
         if new {
             self.lead(server, id, shard, (since, view.ready()))?;
         }
+        // Orders that have been superseded before they left are never seen here.
+        let ended = self.starts.iter().filter(|((group, life), (_, seen))| {
+            let live = view.live.get(group);
+            *seen <= view.generation && live.is_none_or(|(now, _)| now != life)
+        });
+        let ended: Vec<Life> = ended.map(|(life, _)| *life).collect();
         let terms = &self.terms;
         let logs = self.logs.get_mut(&id).expect("entered above");
         let log = logs.get_mut(&since).expect("entered above");
-        log.follow(view, new && log.lineage > Generation(0), terms)
+        let attaching = new && log.lineage > Generation(0);
+        log.follow((view, &ended), attaching, terms)
     }
 
     /// The server is gone, and with it what it held; or it holds the shard no longer.
@@ -96,6 +103,9 @@ impl Checker {
                     let last = |record: &Record| record.history.len() - 1;
                     log.began = log.records.iter().map(|(id, r)| (*id, last(r))).collect();
                 }
+                for record in log.records.values_mut() {
+                    record.known = self.starts.keys().copied().collect();
+                }
                 log
             }
         };
@@ -108,8 +118,9 @@ impl Checker {
     }
 
     /// Rule 2: a life has one first clock.
-    fn check_start(&mut self, life: Life, start: Clock) -> Result<(), Violation> {
-        let known = self.starts.entry(life).or_insert(start);
+    fn check_start(&mut self, life: Life, start: Clock, seen: Generation) -> Result<(), Violation> {
+        let (known, first) = self.starts.entry(life).or_insert((start, seen));
+        *first = seen.min(*first);
         if *known == start {
             return Ok(());
         }

@@ -1,6 +1,8 @@
 //! What coordinators want done, and what happens to them: they start, write, look for later ones, end.
 
+use serde_json::Value;
 use tradewind_core::coordinator::Coordinator;
+use tradewind_core::durable::Durable;
 use tradewind_core::event::EventKind;
 use tradewind_core::order::Order;
 use tradewind_core::saved::ManifestData;
@@ -11,6 +13,7 @@ use super::disk::Written;
 use super::event::{Done, Event, Told, Up};
 use super::running::plain_report;
 use super::twist;
+use crate::checker::{Rule, Violation};
 use crate::group::Wake;
 use crate::party::Party;
 use crate::scenario::{LEASE_MS, Sabotage};
@@ -146,11 +149,20 @@ impl World {
                 return self.agenda.after(takes_us, Event::Wrote(n));
             }
             self.act_on_decided(n);
-            let Some(told) = self.next_told(n) else {
+            if !self.take_waiting(n) {
                 return;
-            };
+            }
+        }
+    }
+
+    /// Takes all that waits, which is then written down at once. Whether there was anything.
+    fn take_waiting(&mut self, n: u64) -> bool {
+        let mut any = false;
+        while let Some(told) = self.coordinators.get_mut(n).and_then(Host::next_told) {
+            any = true;
             self.take(n, told);
         }
+        any
     }
 
     fn look_at(&mut self, n: u64) {
@@ -162,10 +174,6 @@ impl World {
         }
     }
 
-    fn next_told(&mut self, n: u64) -> Option<Told> {
-        self.coordinators.get_mut(n)?.next_told()
-    }
-
     /// The state has been written, or could not be.
     pub(super) fn wrote(&mut self, n: u64) {
         let fate = self.disk.writes(self.agenda.now_us());
@@ -174,19 +182,25 @@ impl World {
         };
         let written = host.wrote();
         if fate == Written::Yes {
+            host.is_written();
             host.look();
         }
         if fate != Written::No {
-            self.store.write(n, written);
+            let there = self.store.write(n, written);
+            // Nothing was decided since it began to be written.
+            if let Some(host) = self.coordinators.get(n)
+                && let Err(differs) = is_all(there, host.core())
+            {
+                self.broken = Some(differs);
+            }
         }
         if fate == Written::Yes {
             let looks_us = self.network.between(10, 300);
             return self.agenda.after(looks_us, Event::Looked(n));
         }
-        // What was decided waits; messages are taken meanwhile, and each tries again.
+        // What was decided waits; messages are taken meanwhile, and it is tried again.
         self.recorder.counts().writes_failed += 1;
-        if let Some(told) = self.next_told(n) {
-            self.take(n, told);
+        if self.take_waiting(n) {
             self.go_on(n);
         }
     }
@@ -201,8 +215,7 @@ impl World {
         };
         host.looked();
         self.act_on_decided(n);
-        if let Some(told) = self.next_told(n) {
-            self.take(n, told);
+        if self.take_waiting(n) {
             self.go_on(n);
         }
     }
@@ -331,5 +344,32 @@ impl World {
             seen.generation = order.view.generation;
             host.believe(order.server, plain_report(shard, seen), now_ms);
         }
+    }
+}
+
+/// Whether what is written down is all that a coordinator has decided. That a rank has entered is
+/// written with the next thing of its group: its next beat says it again.
+fn is_all(written: &Durable, core: &Coordinator) -> Result<(), Violation> {
+    let plain = |durable: &Durable| {
+        let mut value = serde_json::to_value(durable).expect("it can be written");
+        forget(&mut value, "entered");
+        value
+    };
+    let (written, decided) = (plain(written), plain(&core.durable()));
+    if written == decided {
+        return Ok(());
+    }
+    let text = format!("decided was {decided}, but written down {written}");
+    Err(Violation::new(Rule::NothingLost, text))
+}
+
+fn forget(value: &mut Value, name: &str) {
+    match value {
+        Value::Object(fields) => {
+            fields.remove(name);
+            fields.values_mut().for_each(|value| forget(value, name));
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| forget(value, name)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }

@@ -10,13 +10,13 @@ use tradewind_common::{GroupId, Incarnation, RunId, ServerId};
 use tradewind_core::ReplyTo;
 use tradewind_core::answer::{Answer, Refused};
 use tradewind_core::coordinator::{self, Coordinator};
-use tradewind_core::durable::Durable;
 use tradewind_core::event;
 use tradewind_core::order::{Order, Server, ShardReport};
 use tradewind_core::run::{Beat, Join};
 use tradewind_core::saved::{ManifestData, Saved};
 
 use super::event::{Address, Life, Told, Up};
+use super::store::Writing;
 use crate::group::{Call, Common, Directory, Primary};
 use crate::scenario::GroupPlan;
 
@@ -152,7 +152,9 @@ pub(super) struct Host {
     inbox: VecDeque<Told>,
     unsaved: bool,
     /// What is being written; nothing else is done meanwhile.
-    writing: Option<Box<Durable>>,
+    writing: Option<Writing>,
+    /// What was written last may not be there: all has to be written.
+    all_unsaved: bool,
     looking: bool,
     ticks: u64,
     ticked_ms: u64,
@@ -172,6 +174,7 @@ impl Host {
             inbox: VecDeque::new(),
             unsaved: false,
             writing: None,
+            all_unsaved: true,
             looking: false,
             ticks: 0,
             ticked_ms: now_ms,
@@ -333,12 +336,22 @@ impl Host {
 
     /// Begins to write what was decided.
     pub(super) fn write(&mut self) {
-        self.writing = Some(Box::new(self.core.durable()));
+        self.writing = Some(match self.all_unsaved {
+            true => Writing::All(Box::new(self.core.take_durable())),
+            false => Writing::Change(Box::new(self.core.take_change())),
+        });
+        // Until it is known to be there.
+        self.all_unsaved = true;
     }
 
     /// It has been written, or could not be: what it was.
-    pub(super) fn wrote(&mut self) -> Durable {
-        *self.writing.take().expect("it was being written")
+    pub(super) fn wrote(&mut self) -> Writing {
+        self.writing.take().expect("it was being written")
+    }
+
+    /// It has been written: what changes can be written behind it.
+    pub(super) fn is_written(&mut self) {
+        self.all_unsaved = false;
     }
 
     /// It looks for later claims, now that it has written.
@@ -352,8 +365,8 @@ impl Host {
     }
 
     /// What was being written when it ended.
-    pub(super) fn torn(self) -> Option<Durable> {
-        self.writing.map(|written| *written)
+    pub(super) fn torn(self) -> Option<Writing> {
+        self.writing
     }
 
     /// From now on ranks are told who answers for the shards as it is decided now.
@@ -389,8 +402,8 @@ impl Host {
                     };
                     Out::Answer(asked, answer.map(Some), self.directory.clone())
                 }
-                // Runs are not removed here.
-                coordinator::Output::Runs(..) => continue,
+                // Runs are not removed here, and ranks hear of the end of a life at their beats.
+                coordinator::Output::Runs(..) | coordinator::Output::Over(..) => continue,
                 coordinator::Output::Order(order) => Out::Order(order),
                 coordinator::Output::DropMarks(_) => Out::DropMarks,
                 coordinator::Output::Event(event) => Out::Tell(event),

@@ -6,7 +6,16 @@
 
 use std::collections::BTreeMap;
 
-use tradewind_core::durable::Durable;
+use tradewind_core::durable::{Change, Durable};
+
+/// What a coordinator writes down.
+#[derive(Clone, Debug)]
+pub(super) enum Writing {
+    /// All that there is.
+    All(Box<Durable>),
+    /// What has changed since it wrote last.
+    Change(Box<Change>),
+}
 
 /// The folder of the coordinators.
 #[derive(Debug, Default)]
@@ -63,9 +72,21 @@ impl Store {
         last.filter(|last| *last > than)
     }
 
-    /// Writes a coordinator's state down.
-    pub(super) fn write(&mut self, of: u64, state: Durable) {
-        self.states.insert(of, state);
+    /// Writes a coordinator's state down, or what has changed in it, which goes the way of a file. What
+    /// is there then.
+    pub(super) fn write(&mut self, of: u64, writing: Writing) -> &Durable {
+        match writing {
+            Writing::All(durable) => {
+                self.states.insert(of, *durable);
+            }
+            Writing::Change(change) => {
+                let bytes = serde_json::to_vec(&change).expect("it can be written");
+                let change = serde_json::from_slice(&bytes).expect("it can be read");
+                let state = self.states.get_mut(&of).expect("all was written first");
+                state.change(change).expect("it is behind its state");
+            }
+        }
+        &self.states[&of]
     }
 
     /// The newest state that was written by a coordinator before one, which has just claimed. It goes

@@ -36,7 +36,7 @@ impl Harness {
                         before = None;
                     }
                 }
-                Output::Event(_) | Output::DropMarks(_) => {}
+                Output::Event(_) | Output::DropMarks(_) | Output::Over(..) => {}
                 Output::Manifest(data) => {
                     manifest = Some(format!("manifest {}", data.number));
                     self.manifests.push(*data);

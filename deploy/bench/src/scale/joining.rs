@@ -1,0 +1,264 @@
+//! Ranks that join a real coordinator over the network, each on a connection of its own, and keep their
+//! leases.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tradewind_client::network::Reach;
+use tradewind_client::stopwatch::Stopwatch;
+use tradewind_launch::{Process, Role, beside, environment, wait_for_address};
+use tradewind_programs::SERVER;
+use tradewind_programs::server::{self, CoordinatorAt, ServerArguments};
+use tradewind_programs::worker::THREADS;
+use tradewind_proto::auth::Credentials;
+use tradewind_proto::v1::coordinator_client::CoordinatorClient;
+use tradewind_proto::v1::{Beat, JoinRequest};
+
+use super::coordinator::spec;
+use crate::Stop;
+use crate::folder::measured;
+use tradewind_launch::run::secret;
+
+/// As `liveness.lease_ms` is by default.
+const LEASE: Duration = Duration::from_secs(20);
+
+/// Beats in a lease.
+const BEATS: u32 = 6;
+
+/// How long ranks are watched after all have joined: none may be lost in that time.
+const WATCHED: Duration = Duration::from_secs(5);
+
+/// How long a rank tries to reach the coordinator.
+const RETRY: Duration = Duration::from_secs(60);
+
+const RUN: &str = "scale";
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct JoiningReport {
+    groups: u32,
+    /// In each.
+    ranks: u32,
+    /// From the first connection to the last rank that has heard that it has joined.
+    seconds: f64,
+    /// From a beat to its answer, the latest of all.
+    beat_seconds_max: f64,
+    /// Ranks of which the coordinator says that they were lost.
+    lost: usize,
+    /// What the server has written to disk.
+    written_bytes: u64,
+    written_bytes_a_rank: f64,
+    /// Processor time of the server.
+    server_cpu_seconds: f64,
+    /// The most memory that it has held.
+    server_peak_bytes: u64,
+}
+
+impl JoiningReport {
+    pub(super) fn json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("numbers and names")
+    }
+
+    /// For people.
+    pub(super) fn table(&self) -> String {
+        let ranks = u64::from(self.groups) * u64::from(self.ranks);
+        format!(
+            "{} groups of {} joined in {:.2} s; the latest answer to a beat took {:.2} s; {} lost\n\
+             the server took {:.1} s of processor time, {:.0} kB of memory a rank at most, and wrote {:.2} kB a rank",
+            self.groups,
+            self.ranks,
+            self.seconds,
+            self.beat_seconds_max,
+            self.lost,
+            self.server_cpu_seconds,
+            self.server_peak_bytes as f64 / 1e3 / ranks as f64,
+            self.written_bytes_a_rank / 1e3,
+        )
+    }
+}
+
+/// What all ranks share.
+struct Shared {
+    reach: Reach,
+    address: String,
+    join: JoinRequest,
+    joined: AtomicU64,
+    /// Microseconds.
+    latest_beat: AtomicU64,
+}
+
+pub(super) fn measure(groups: u32, ranks: u32) -> Result<JoiningReport, Stop> {
+    measured(async |folder| joining(folder, groups, ranks).await)
+}
+
+async fn joining(folder: &Path, groups: u32, ranks: u32) -> anyhow::Result<JoiningReport> {
+    let token = secret()?;
+    let (mut server, address) = start(folder, &token)?;
+    let mut spec = spec(1, groups);
+    spec.group_sizes = vec![ranks; groups as usize];
+    spec.lease_ms = LEASE.as_millis() as u64;
+    spec.start_grace_ms = RETRY.as_millis() as u64;
+    let shared = Arc::new(Shared {
+        reach: Reach {
+            credentials: Credentials::new(&token, None)?,
+            retry: RETRY,
+            connections: 1,
+        },
+        address,
+        join: JoinRequest {
+            run: RUN.into(),
+            life: 1,
+            spec: Some((&spec).into()),
+            ..JoinRequest::default()
+        },
+        joined: AtomicU64::new(0),
+        latest_beat: AtomicU64::new(0),
+    });
+    let all = u64::from(groups) * u64::from(ranks);
+    let watch = Stopwatch::start();
+    let mut tasks = JoinSet::new();
+    for group in 0..groups {
+        for rank in 0..ranks {
+            tasks.spawn(shared.clone().rank(group, rank));
+        }
+    }
+    let bar = crate::progress(all as usize);
+    let mut seconds = None;
+    let mut ended = Stopwatch::start();
+    loop {
+        let joined = shared.joined.load(Ordering::Relaxed);
+        bar.set_position(joined);
+        if joined < all {
+            ended = Stopwatch::start();
+        } else {
+            seconds = seconds.or_else(|| Some(watch.elapsed().as_secs_f64()));
+            if ended.elapsed() >= WATCHED {
+                break;
+            }
+        }
+        if let Some(end) = server.0.poll()? {
+            return Err(end.into());
+        }
+        tokio::select! {
+            Some(failed) = tasks.join_next() => failed?.context("a rank does not stay")?,
+            () = tokio::time::sleep(Duration::from_millis(20)) => {}
+        }
+    }
+    bar.finish_and_clear();
+    let pid = server.0.pid();
+    let written_bytes = written(pid)?;
+    let events = std::fs::read_to_string(folder.join("events.jsonl")).unwrap_or_default();
+    Ok(JoiningReport {
+        groups,
+        ranks,
+        seconds: seconds.expect("all have joined"),
+        beat_seconds_max: shared.latest_beat.load(Ordering::Relaxed) as f64 / 1e6,
+        lost: events.matches("\"rank_lost\"").count(),
+        written_bytes,
+        written_bytes_a_rank: written_bytes as f64 / all as f64,
+        server_cpu_seconds: crate::usage::cpu_seconds(pid)?,
+        server_peak_bytes: crate::usage::peak_rss_bytes(pid)?,
+    })
+}
+
+/// Ends when it is dropped.
+struct Server(Process);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        Process::stop_all(vec![&mut self.0]);
+    }
+}
+
+fn start(folder: &Path, token: &str) -> anyhow::Result<(Server, String)> {
+    let file = folder.join("address");
+    let arguments = ServerArguments {
+        server: 0,
+        listen: "127.0.0.1:0".into(),
+        advertise: None,
+        reached_at: None,
+        coordinator: CoordinatorAt::Here { servers: 1 },
+        folder: Some(folder.to_owned()),
+        resume: None,
+        host: None,
+        lease_ms: server::LEASE_MS,
+        address_file: Some(file.clone()),
+        metrics: None,
+        otlp: None,
+        stand_in: None,
+        linger_ms: 0,
+        incarnation: 1,
+        threads: 1,
+    };
+    let environment: BTreeMap<_, _> = environment(token, None, THREADS);
+    let role = Role::Bench("server", 0);
+    let log = folder.join("server.log");
+    let words = arguments.words();
+    let mut process = Process::start(role, &beside(SERVER)?, &words, &environment, &log)?;
+    let address = wait_for_address(&mut process, &file);
+    let process = Server(process);
+    Ok((process, address?))
+}
+
+impl Shared {
+    /// Joins, and beats until it is dropped.
+    async fn rank(self: Arc<Self>, group: u32, rank: u32) -> anyhow::Result<()> {
+        let tries = Stopwatch::start();
+        let channel = loop {
+            match self.reach.connect(&self.address).await {
+                Ok(channel) => break channel,
+                Err(error) if tries.elapsed() >= RETRY => return Err(error.into()),
+                Err(_) => tokio::time::sleep(tradewind_client::network::PAUSE).await,
+            }
+        };
+        let mut client = CoordinatorClient::new(channel);
+        let request = JoinRequest {
+            group,
+            rank,
+            ..self.join.clone()
+        };
+        let joined = client.join(request).await?.into_inner();
+        self.joined.fetch_add(1, Ordering::Relaxed);
+        let beat = Beat {
+            run: RUN.into(),
+            group,
+            incarnation: joined.incarnation,
+            rank,
+            ..Beat::default()
+        };
+        let (beats, out) = mpsc::channel(1);
+        let out = futures_util::stream::unfold(out, async |mut out: mpsc::Receiver<Beat>| {
+            Some((out.recv().await?, out))
+        });
+        let mut sent = Stopwatch::start();
+        beats.send(beat.clone()).await?;
+        let mut replies = client.keep_lease(Box::pin(out)).await?.into_inner();
+        loop {
+            if replies.message().await?.is_none() {
+                bail!("the coordinator has ended the beats of rank {rank} of group {group}");
+            }
+            let took = sent.elapsed().as_micros() as u64;
+            self.latest_beat.fetch_max(took, Ordering::Relaxed);
+            tokio::time::sleep(LEASE / BEATS).await;
+            sent = Stopwatch::start();
+            beats.send(beat.clone()).await?;
+        }
+    }
+}
+
+/// Bytes that a process has had written to disk.
+fn written(pid: u32) -> anyhow::Result<u64> {
+    let path = format!("/proc/{pid}/io");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let mut lines = text.lines();
+    let bytes = lines.find_map(|line| line.strip_prefix("write_bytes: "));
+    let bytes = bytes.with_context(|| format!("{path} names no bytes that were written"))?;
+    Ok(bytes.trim().parse()?)
+}
