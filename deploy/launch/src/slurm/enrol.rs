@@ -297,7 +297,7 @@ mod tests {
                 identity: identity.into(),
                 public: Key::new().unwrap().public().to_vec(),
             };
-            issue(
+            enrolment::answer(
                 &authority,
                 "right",
                 &serde_json::to_string(&request).unwrap(),
@@ -318,7 +318,10 @@ mod tests {
                 "{identity} {secret}"
             );
         }
-        assert!(matches!(issue(&authority, "right", "{"), Reply::Refused(_)));
+        assert!(matches!(
+            enrolment::answer(&authority, "right", "{"),
+            Reply::Refused(_)
+        ));
     }
 
     #[test]
