@@ -18,7 +18,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tradewind_common::exit::Exit;
 
 use driver::Driver;
 use host::Host;

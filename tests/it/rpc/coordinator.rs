@@ -35,11 +35,12 @@ impl Call {
             Self::Join(request) => answer(coordinator.join(*request)).await.map(|_| ()),
             Self::AwaitReady(request) => answer(coordinator.await_ready(request)).await.map(|_| ()),
             Self::KeepLease(beat) => {
-                let mut kept = keep_lease(client, beat).await?;
+                let kept = keep_lease(client, beat).await?;
                 // It lasts until the server ends it: an end of this side would be the rank's.
-                tokio::spawn(
-                    async move { while let Ok(Some(_)) = kept.replies.message().await {} },
-                );
+                tokio::spawn(async move {
+                    let mut kept = kept;
+                    while let Ok(Some(_)) = kept.replies.message().await {}
+                });
                 Ok(())
             }
             Self::LeaseChunk(request) => answer(coordinator.lease_chunk(request)).await.map(|_| ()),

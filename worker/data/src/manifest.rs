@@ -24,6 +24,9 @@ const BEGINNING: &str = "{\"tradewind_manifest\":";
 
 const VERSION: u32 = 1;
 
+/// Most samples of a manifest: readers keep a bit for each, half a gigabyte of so many.
+const SAMPLES_MAX: usize = 1 << 32;
+
 /// The first line.
 #[derive(Debug, Serialize, Deserialize)]
 struct Description {
@@ -92,7 +95,8 @@ impl Manifest {
         let description: Description = serde_json::from_str(first)
             .map_err(|error| failed(&format!("its description cannot be read: {error}")))?;
         // What was written with the sum was written so: only a person's hand breaks what follows.
-        let mut list = List::with_capacity(count);
+        // A line has a byte at least.
+        let mut list = List::with_capacity(count.min(lines.len()));
         for (number, line) in lines.lines().enumerate() {
             let refused = |reason| failed(&format!("line {}, {line:?}: {reason}", number + 2));
             list.add(line, &description.layout).map_err(refused)?;
@@ -100,8 +104,11 @@ impl Manifest {
         if list.names.len() != count {
             return Err(damaged());
         }
-        if list.samples.iter().sum::<usize>() == 0 {
-            return Err(failed("there is no sample in it"));
+        let samples = list.samples.iter();
+        match samples.fold(0, |sum: usize, more| sum.saturating_add(*more)) {
+            0 => return Err(failed("there is no sample in it")),
+            1..=SAMPLES_MAX => {}
+            _ => return Err(failed(&format!("it lists more than {SAMPLES_MAX} samples"))),
         }
         let beside = path.parent().unwrap_or(Path::new(""));
         let folder = description.folder.as_deref().unwrap_or(beside);
