@@ -347,7 +347,11 @@ mod tests {
     fn what_is_counted_does_not_grow_with_the_run() {
         let (few, many) = (counted(20), counted(1_000));
         // An order names all groups.
-        let of_orders = ["join: groups in an order", "join: groups looked at"];
+        let of_orders = [
+            "join: groups in an order",
+            "join: groups looked at",
+            "loss and rejoin: groups looked at",
+        ];
         for (what, many) in &many {
             let few = few[what];
             assert!(
