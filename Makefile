@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo telemetry-bench demo-cosmoflow demo-hep demo-deepcam demo-climate-boxes data-cosmology data-hep data-hep-few check-hep data-climate check-climate test python python-test \
+.PHONY: demo fuzz telemetry-bench demo-cosmoflow demo-hep demo-deepcam demo-climate-boxes data-cosmology data-hep data-hep-few check-hep data-climate check-climate test python python-test \
   python-examples python-torches python-torch-oldest python-torch-newest python-types python-bench wheel wheel-test watch-test example \
   chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick experiments-hep experiments-deepcam \
   time-to-target-cosmoflow time-to-target-deepcam mnist setup lint proto nccl nccl-check \
@@ -57,6 +57,7 @@ help:
 	@printf 'make experiments  compare settings on MNIST and the climate forecaster: many hours (experiments-quick: small ones)\n'
 	@printf 'make experiments-hep, make experiments-deepcam  the same on collisions and on weather, which are made first: hours (QUICK=1: small ones)\n'
 	@printf 'make time-to-target-cosmoflow, make time-to-target-deepcam  seconds to a target as MLPerf HPC counts them, with the copies of files\n'
+	@printf 'make fuzz   feed the readers of bytes from outside with inputs that are drawn at random\n'
 	@printf 'make nccl   build what groups on GPUs need beside libtorch; needs no GPU\n'
 	@printf 'make cuda   the same, and fetch NVIDIA'"'"'s libraries: for machines with GPUs\n'
 	@printf 'make gpu-test  test the path to GPUs where there is none, over ones that are played in main memory\n'
@@ -156,6 +157,10 @@ python-torch-oldest python-torch-newest: python-torch-%: python
 	  target/$@/bin/python -m pip install --quiet --disable-pip-version-check --no-deps $(TORCH_TRIED) $(TORCH_IMPORTS) && \
 	  worker/python/torch-without-nvidia.sh target/$@/bin/python target/$@/without-nvidia && touch target/$@/tried; }
 	@$(call python-tests,target/$@,target/$@/without-nvidia)
+
+# Other inputs each time: what it finds has nothing to do with the change at hand, so that CI does not run it.
+fuzz: setup
+	cargo test --workspace --test fuzz -- --ignored
 
 python-examples: python $(TORCH_WITHOUT_NVIDIA) $(LIGHTNING)
 	$(call say,running the examples of scripts)

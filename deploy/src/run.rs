@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use tradewind_common::exit::Exit;
 use tradewind_folder::config::{self, with_command};
 use tradewind_folder::{input, runtime::one_thread};
 use tradewind_launch::run::{NoHooks, launch};

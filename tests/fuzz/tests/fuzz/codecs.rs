@@ -11,6 +11,7 @@ const VALUES_MAX: usize = 1_200;
 const FRACTIONS: [f64; 4] = [1e-9, 0.01, 0.5, 1.0];
 
 #[test]
+#[ignore = "new inputs each time: make fuzz"]
 fn of_any_bytes_come_finite_values_or_a_refusal() {
     let inputs = (
         forms(),
@@ -32,6 +33,7 @@ fn of_any_bytes_come_finite_values_or_a_refusal() {
 }
 
 #[test]
+#[ignore = "new inputs each time: make fuzz"]
 fn what_is_encoded_is_decoded() {
     let inputs = (forms(), changed(examples()), produce::<bool>());
     bolero::check!()

@@ -7,6 +7,7 @@ use tradewind_config::Config;
 use tradewind_fuzz::changed;
 
 #[test]
+#[ignore = "new inputs each time: make fuzz"]
 fn what_is_taken_is_taken_again_as_it_was_resolved() {
     bolero::check!()
         .with_generator(changed(shipped()))

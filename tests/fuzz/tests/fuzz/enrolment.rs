@@ -23,6 +23,7 @@ fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
 }
 
 #[test]
+#[ignore = "new inputs each time: make fuzz"]
 fn who_does_not_show_the_secret_is_issued_nothing() {
     let authority = Authority::new("climate").expect("an authority");
     let judge =
@@ -62,6 +63,7 @@ fn who_does_not_show_the_secret_is_issued_nothing() {
 }
 
 #[test]
+#[ignore = "new inputs each time: make fuzz"]
 fn a_certificate_that_was_changed_is_nobodys() {
     let authority = Authority::new("climate").expect("an authority");
     let judge =
@@ -83,6 +85,7 @@ fn a_certificate_that_was_changed_is_nobodys() {
 }
 
 #[test]
+#[ignore = "new inputs each time: make fuzz"]
 fn what_is_issued_may_be_anything() {
     let authority = Authority::new("climate").expect("an authority");
     let pass = authority.pass(&rank()).expect("a pass");

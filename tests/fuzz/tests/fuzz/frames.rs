@@ -18,6 +18,7 @@ const PREFIX_BYTES: usize = 5;
 const MAX: usize = 1 << 16;
 
 #[test]
+#[ignore = "new inputs each time: make fuzz"]
 fn are_as_prost_reads_them_wherever_they_are_cut() {
     let inputs = (0..4usize, changed(examples()), produce::<u64>());
     bolero::check!()

@@ -13,6 +13,7 @@ use tradewind_folder::lines::Lines;
 use tradewind_fuzz::changed;
 
 #[test]
+#[ignore = "new inputs each time: make fuzz"]
 fn events_are_the_same_however_they_grow() {
     let kinds = ["group_formed", "process_restarted", "lease_ran_out"];
     let events: Vec<Event> = kinds
@@ -23,6 +24,7 @@ fn events_are_the_same_however_they_grow() {
 }
 
 #[test]
+#[ignore = "new inputs each time: make fuzz"]
 fn metrics_are_the_same_however_they_grow() {
     grown::<StepRecord>(&record::fixture::run(2, 3), bolero::check!());
 }

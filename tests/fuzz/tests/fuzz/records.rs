@@ -23,6 +23,7 @@ const FILL: Generation = Generation(9);
 const RECORD_BYTES_MAX: usize = 1 << 16;
 
 #[test]
+#[ignore = "new inputs each time: make fuzz"]
 fn a_record_is_applied_whole_or_refused() {
     let spec = Arc::new(spec());
     let layout = spec.check().expect("a run");

@@ -6,6 +6,7 @@ use tradewind_launch::slurm::printed::{number, rows, with_script};
 const SCRIPT: &str = "/runs/r/slurm/job.sh";
 
 #[test]
+#[ignore = "new inputs each time: make fuzz"]
 fn anything_may_be_printed() {
     let examples = [
         "4711\n",

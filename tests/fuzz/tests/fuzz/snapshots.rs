@@ -51,7 +51,7 @@ impl Written {
                 BlockState {
                     id: block.id,
                     values: Arc::new(vec![1.5; length]),
-                    slots: vec![Arc::new(vec![0.25; length]); slots],
+                    slots: (0..slots).map(|_| Arc::new(vec![0.25; length])).collect(),
                     version: 4,
                     samples_applied: 64,
                     decided: BTreeMap::from([(GroupId(1), (Incarnation(5), decided))]),
@@ -117,6 +117,7 @@ impl Written {
 }
 
 #[test]
+#[ignore = "new inputs each time: make fuzz"]
 fn a_manifest_is_taken_as_a_whole_or_named() {
     let written = Written::new();
     let json = serde_json::to_vec_pretty(&written.manifest(written.file.clone())).expect("JSON");
@@ -143,6 +144,7 @@ fn a_manifest_is_taken_as_a_whole_or_named() {
 }
 
 #[test]
+#[ignore = "new inputs each time: make fuzz"]
 fn a_file_of_a_shard_is_taken_as_a_whole_or_named() {
     let written = Written::new();
     let bytes = fs::read(written.shard_file()).expect("it is there");

@@ -17,6 +17,7 @@ use tradewind_proto::v1;
 const BLOCKS_MAX: u64 = 1 << 12;
 
 #[test]
+#[ignore = "new inputs each time: make fuzz"]
 fn a_specification_that_is_taken_comes_back_the_same() {
     bolero::check!()
         .with_generator(changed(examples()))
@@ -69,6 +70,7 @@ fn is_large(spec: &RunSpec) -> bool {
 }
 
 #[test]
+#[ignore = "new inputs each time: make fuzz"]
 fn a_placement_that_is_taken_comes_back_the_same() {
     bolero::check!()
         .with_generator(changed(placements()))
