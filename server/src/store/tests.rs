@@ -203,7 +203,7 @@ fn nothing_acted_upon_is_lost_however_they_meet() {
                     for _ in 0..10 {
                         count += 1;
                         let state = count.to_string();
-                        let written = match store.takes_changes() && count % 4 > 0 {
+                        let written = match store.takes_changes() && !count.is_multiple_of(4) {
                             true => store.append(state.as_bytes()),
                             false => store.write(state.as_bytes()),
                         };
