@@ -19,7 +19,7 @@
 //! to begin.
 //!
 //! A state is written whole now and then; what changes is written behind it, in `journal-N-K.json`, so that
-//! a change costs what it is, however much there is ([`journal`]). The state names its journal, which is
+//! a change costs what it is, however much there is (`store/journal.rs`). The state names its journal, which is
 //! there before it: a journal that is missing is damage.
 
 use std::fs::{self, OpenOptions};
