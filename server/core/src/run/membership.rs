@@ -59,7 +59,7 @@ pub(super) struct Membership {
     /// Groups that hold leases, by when those are to be looked at, milliseconds.
     looks: BTreeSet<(u64, GroupId)>,
     /// Groups that have joined and of which a rank waits to hear it, by the generation that is to be
-    /// followed before.
+    /// followed before; each is in it once at most.
     joining: BTreeSet<(Generation, GroupId)>,
     /// Groups of which a rank asks something that may be so already.
     asking: BTreeSet<GroupId>,
@@ -237,11 +237,7 @@ impl Membership {
     /// Forms the groups whose ranks are all there, or have waited long enough.
     pub(super) fn form(&mut self, roster: &Roster, spec: &RunSpec, now_ms: u64, out: &mut Outbox) {
         let mut coming = std::mem::take(&mut self.coming);
-        while let Some((until_ms, id)) = self.graces.pop_first() {
-            if until_ms > now_ms {
-                self.graces.insert((until_ms, id));
-                break;
-            }
+        while let Some((_, id)) = pop_due(&mut self.graces, now_ms) {
             coming.insert(id);
         }
         for id in coming {
@@ -324,11 +320,7 @@ impl Membership {
                 self.groups.change(id, Group::is_known);
                 asking.insert(id);
             }
-            while let Some((at, id)) = self.joining.pop_first() {
-                if at > followed {
-                    self.joining.insert((at, id));
-                    break;
-                }
+            while let Some((_, id)) = pop_due(&mut self.joining, followed) {
                 asking.insert(id);
             }
         }
@@ -346,7 +338,12 @@ impl Membership {
 
     /// All ranks of a group are out of it.
     pub(super) fn take_out(&mut self, id: GroupId, out: &mut Outbox) {
-        let waiting = self.groups.change(id, Group::take_out);
+        let (at, waiting) = self
+            .groups
+            .change(id, |group| (group.joined_at(), group.take_out()));
+        if let Some(at) = at {
+            self.joining.remove(&(at, id));
+        }
         out.reply_all(waiting, Err(Refusal::NotLive(id).into()));
     }
 
@@ -411,11 +408,7 @@ impl Membership {
     /// Ranks whose leases have run out.
     pub(super) fn expired(&mut self, now_ms: u64) -> Vec<LostRank> {
         let mut expired = Vec::new();
-        while let Some((at_ms, id)) = self.looks.pop_first() {
-            if at_ms > now_ms {
-                self.looks.insert((at_ms, id));
-                break;
-            }
+        while let Some((at_ms, id)) = pop_due(&mut self.looks, now_ms) {
             let look = |group: &mut Group| {
                 // It is another group of this number that was to be looked at.
                 if group.look_ms() != Some(at_ms) {
@@ -505,7 +498,51 @@ impl Membership {
     }
 }
 
+/// Takes the first of those that are due by now out of a set.
+fn pop_due<T: Ord + Copy>(set: &mut BTreeSet<(T, GroupId)>, now: T) -> Option<(T, GroupId)> {
+    set.first().filter(|(at, _)| *at <= now)?;
+    set.pop_first()
+}
+
 /// Whoever waited before is told that the answer goes elsewhere.
 fn replace(group: GroupId, rank: Rank, previous: Option<ReplyTo>, out: &mut Outbox) {
     out.reply_all(previous, Err(Refused::Replaced { group, rank }));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tradewind_common::RunId;
+    use tradewind_common::spec::ConsistencySpec;
+
+    use super::super::roster::Drained;
+    use super::*;
+    use crate::tests::spec;
+
+    /// As when no shard has a primary: nobody hears that it has joined.
+    #[test]
+    fn a_group_that_forms_again_and_again_is_remembered_once() {
+        let spec = Arc::new(spec(&[1], ConsistencySpec::Async));
+        let roster = Roster::new(spec.clone(), Vec::new(), Drained::default());
+        let mut out = Outbox::new(RunId::new("r").unwrap(), Generation(1));
+        let mut membership = Membership::default();
+        let id = GroupId(0);
+        for life in 1..10 {
+            let join = Join {
+                group: id,
+                rank: Rank(0),
+                life,
+                store_address: "node0:29500".into(),
+            };
+            membership.breaks(&join, &mut out);
+            membership.enter(join, ReplyTo(life), (&spec, life), &mut out);
+            membership.form(&roster, &spec, life, &mut out);
+            assert!(membership.has_joined(id));
+            assert_eq!(membership.joining.len(), 1, "life {life}");
+            assert!(membership.looks.len() <= 1 && membership.graces.len() <= 1);
+            membership.take_out(id, &mut out);
+            membership.gather(id);
+        }
+    }
 }
