@@ -292,6 +292,27 @@ mod tests {
     }
 
     #[test]
+    fn no_more_samples_are_listed_than_readers_can_keep_in_mind() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = "image=x[samples]:f32";
+        let (path, _) = written(folder.path(), layout, &[SAMPLES_MAX, 0, 0]);
+        assert_eq!(Manifest::read(&path).unwrap().files.samples(), SAMPLES_MAX);
+        let (path, text) = written(folder.path(), layout, &[SAMPLES_MAX, 0, 1]);
+        // By hand: together they are more than can be counted.
+        let before = &text[..text.rfind("crc32").unwrap()];
+        let before = before.replace("\n1\t", &format!("\n{}\t", usize::MAX));
+        let uncounted = format!("{before}{} of 3 files\n", sum(&before));
+        for text in [text, uncounted] {
+            std::fs::write(&path, text).unwrap();
+            let error = Manifest::read(&path).unwrap_err().to_string();
+            assert!(
+                error.contains("it lists more than 4294967296 samples"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
     fn manifests_that_are_not_whole_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let (path, text) = written(folder.path(), "image=x", &[1, 1, 1]);

@@ -263,6 +263,9 @@ fn what_cannot_be_used_is_refused() {
         "is an array of records",
     );
     check(&npy("'<f4'", "True", "(2, 2)", &[0; 16]), "Fortran's order");
+    for shape in ["(9223372036854775808, 2)", "(4611686018427387904,)"] {
+        check(&npy("'<f4'", "False", shape, &[0; 16]), "it is cut short");
+    }
     check(&plain("<f4", "()", &[0; 4]), "\"x\" is a single number");
     check(&plain("<f4", "(0, 2)", &[]), "its arrays have no sample");
     check(&plain("<f4", "(2, 0)", &[]), "there are no numbers in it");
