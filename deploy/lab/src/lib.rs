@@ -106,9 +106,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     });
     let (searches, mut matrix, plan) = match read {
         Ok(read) => read,
-        Err(error) => {
-            return input::refuse(&error, Docs::EXPERIMENTS).into();
-        }
+        Err(error) => return input::refuse(&error, Docs::EXPERIMENTS).into(),
     };
     let runtime = one_thread();
     let ran = runtime
@@ -118,13 +116,10 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Ok(Status::Complete) => ExitCode::SUCCESS,
         Ok(Status::Incomplete) => ExitCode::FAILURE,
         Ok(Status::Interrupted) => Exit::Interrupted.into(),
-        Err(error) => {
-            let exit = match error.is::<prepare::Refused>() {
-                true => input::refuse(&error, Docs::EXPERIMENTS),
-                false => input::fail(&error, Docs::EXPERIMENTS),
-            };
-            exit.into()
+        Err(error) if error.is::<prepare::Refused>() => {
+            input::refuse(&error, Docs::EXPERIMENTS).into()
         }
+        Err(error) => input::fail(&error, Docs::EXPERIMENTS).into(),
     }
 }
 

@@ -66,14 +66,15 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             Err(_) => ExitCode::FAILURE,
         };
     }
+    let refuse = |error: &anyhow::Error| {
+        tradewind_process::complain!("{error:#}");
+        Docs::SCALE.point();
+        Exit::BadInput.into()
+    };
     let path = arguments.plan.as_deref().expect("clap requires it");
     let plan = match Plan::read(path, &arguments.set) {
         Ok(plan) => plan,
-        Err(error) => {
-            tradewind_process::complain!("{error:#}");
-            Docs::SCALE.point();
-            return Exit::BadInput.into();
-        }
+        Err(error) => return refuse(&error),
     };
     let done = match (&arguments.against, &arguments.experiment) {
         (Some(measured), experiment) => against::compare(&plan, measured, experiment.as_deref()),
@@ -82,11 +83,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tradewind_process::complain!("{error:#}");
-            Docs::SCALE.point();
-            Exit::BadInput.into()
-        }
+        Err(error) => refuse(&error),
     }
 }
 
