@@ -10,6 +10,7 @@ use crate::data::{Chunking, DataSets};
 use crate::exclusions::Chosen;
 pub use crate::faults::{FaultSpec, OnLoss};
 use crate::layout::{Layout, LayoutError, TensorSpec};
+use crate::optimizer::Sgd;
 pub use crate::optimizer::{DecayExempt, OptimizerSpec};
 use crate::policy::Policies;
 use crate::range::{RangeError, ranged};
@@ -136,6 +137,43 @@ impl<'a> From<&'a RunSpec> for Chosen<'a> {
 }
 
 impl RunSpec {
+    /// The simplest run of these groups and tensors, in blocks of so many bytes: asynchronous, by plain SGD at a
+    /// constant rate of 1, with nothing that is compressed, merged or frozen. Tests and benchmarks change what they
+    /// are about.
+    pub fn plain(group_sizes: Vec<u32>, tensors: Vec<TensorSpec>, block_bytes: usize) -> Self {
+        Self {
+            seed: 1,
+            group_sizes,
+            tensors,
+            bucket_bytes: None,
+            block_bytes,
+            consistency: ConsistencySpec::Async,
+            policies: Policies::default(),
+            optimizer: OptimizerSpec::Sgd(Sgd {
+                momentum: 0.0,
+                nesterov: false,
+                weight_decay: 0.0,
+            }),
+            decay_exempt: DecayExempt::None,
+            schedule: Schedule::constant(1.0),
+            samples: 100,
+            epoch_samples: 50,
+            batch: 1,
+            batch_ramp: Vec::new(),
+            local: false,
+            local_steps: 1,
+            chunk_samples: 10,
+            sets: DataSets::default(),
+            lease_ms: 100,
+            start_grace_ms: 150,
+            milestone_samples: 0,
+            up: Compression::None,
+            down: Compression::None,
+            frozen: Vec::new(),
+            faults: FaultSpec::default(),
+        }
+    }
+
     /// How many samples a rank takes a step.
     pub fn batches(&self) -> Batches<'_> {
         Batches {
@@ -285,7 +323,6 @@ fn first_difference<T: PartialEq>(
 mod tests {
     use super::*;
     use crate::layout::TensorKind;
-    use crate::optimizer::Sgd;
 
     /// As snapshots and states of coordinators have it.
     #[test]
@@ -295,37 +332,8 @@ mod tests {
             shape: vec![elements],
             kind: TensorKind::Parameter,
         };
-        let now = RunSpec {
-            seed: 1,
-            group_sizes: vec![1],
-            tensors: vec![tensor("a", 10), tensor("b", 7), tensor("c", 100)],
-            bucket_bytes: None,
-            block_bytes: 160,
-            consistency: ConsistencySpec::Async,
-            policies: Policies::default(),
-            optimizer: OptimizerSpec::Sgd(Sgd {
-                momentum: 0.0,
-                nesterov: false,
-                weight_decay: 0.0,
-            }),
-            decay_exempt: DecayExempt::None,
-            schedule: Schedule::constant(0.5),
-            samples: 100,
-            epoch_samples: 100,
-            batch: 1,
-            batch_ramp: Vec::new(),
-            local: false,
-            local_steps: 1,
-            chunk_samples: 10,
-            sets: DataSets::default(),
-            lease_ms: 1_000,
-            start_grace_ms: 1_000,
-            milestone_samples: 0,
-            up: Compression::None,
-            down: Compression::None,
-            frozen: Vec::new(),
-            faults: FaultSpec::default(),
-        };
+        let tensors = vec![tensor("a", 10), tensor("b", 7), tensor("c", 100)];
+        let now = RunSpec::plain(vec![1], tensors, 160);
         let mut written = serde_json::to_value(&now).unwrap();
         assert_eq!(written.get("bucket_bytes"), None);
         let check = |written: &serde_json::Value, want: &[usize]| {

@@ -80,6 +80,28 @@ pub struct ServerArguments {
 }
 
 impl ServerArguments {
+    /// Those of a server that is given no option: it listens on this machine alone, and keeps nothing.
+    pub fn plain(server: u32, coordinator: CoordinatorAt) -> Self {
+        Self {
+            server,
+            listen: LISTEN.into(),
+            advertise: None,
+            reached_at: None,
+            coordinator,
+            folder: None,
+            resume: None,
+            host: None,
+            lease_ms: LEASE_MS,
+            address_file: None,
+            metrics: None,
+            otlp: None,
+            stand_in: None,
+            linger_ms: 0,
+            incarnation: 1,
+            threads: THREADS,
+        }
+    }
+
     /// The words behind the program's name, which parse to this value again.
     pub fn words(&self) -> Vec<OsString> {
         let Self {
@@ -226,26 +248,8 @@ mod tests {
         }
     }
 
-    /// What is given to a server of this number alone, for a fleet of one.
     fn plain() -> ServerArguments {
-        ServerArguments {
-            server: 0,
-            listen: LISTEN.into(),
-            advertise: None,
-            reached_at: None,
-            coordinator: CoordinatorAt::Here { servers: 1 },
-            folder: None,
-            resume: None,
-            host: None,
-            lease_ms: LEASE_MS,
-            address_file: None,
-            metrics: None,
-            otlp: None,
-            stand_in: None,
-            linger_ms: 0,
-            incarnation: 1,
-            threads: THREADS,
-        }
+        ServerArguments::plain(0, CoordinatorAt::Here { servers: 1 })
     }
 
     #[test]

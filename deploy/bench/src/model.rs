@@ -5,11 +5,8 @@ use tradewind_common::optimizer::{Adam, Sgd};
 
 use clap::ValueEnum;
 use tradewind_common::compress::Compression;
-use tradewind_common::policy::Policies;
 use tradewind_common::schedule::Schedule;
-use tradewind_common::spec::{
-    BLOCK_BYTES_MAX, ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec,
-};
+use tradewind_common::spec::{BLOCK_BYTES_MAX, FaultSpec, OptimizerSpec, RunSpec};
 use tradewind_common::{TensorKind, TensorSpec};
 
 use super::size;
@@ -207,35 +204,23 @@ impl Model {
 
     /// The run in which it is exchanged.
     pub fn spec(&self) -> RunSpec {
+        let vector = TensorSpec {
+            name: "vector".into(),
+            shape: vec![self.bytes as u64 / 4],
+            kind: TensorKind::Parameter,
+        };
+        let sizes = match self.group {
+            true => vec![self.clients],
+            false => vec![1; self.clients as usize],
+        };
         RunSpec {
             seed: 0,
-            group_sizes: match self.group {
-                true => vec![self.clients],
-                false => vec![1; self.clients as usize],
-            },
-            tensors: vec![TensorSpec {
-                name: "vector".into(),
-                shape: vec![self.bytes as u64 / 4],
-                kind: TensorKind::Parameter,
-            }],
-            bucket_bytes: None,
-            block_bytes: self.block_bytes,
-            consistency: ConsistencySpec::Async,
-            policies: Policies::default(),
             optimizer: self.optimizer.spec(),
-            decay_exempt: DecayExempt::None,
             schedule: Schedule::constant(LEARNING_RATE),
             samples: SAMPLES,
             epoch_samples: SAMPLES,
-            batch: 1,
-            batch_ramp: Vec::new(),
-            local: false,
-            local_steps: 1,
             chunk_samples: 1,
-            sets: Default::default(),
             lease_ms: LEASE_MS,
-            milestone_samples: 0,
-            frozen: Vec::new(),
             start_grace_ms: LEASE_MS,
             up: self.form(self.up),
             down: self.form(self.down),
@@ -243,6 +228,7 @@ impl Model {
                 patience_ms: 2 * LEASE_MS,
                 ..FaultSpec::default()
             },
+            ..RunSpec::plain(sizes, vec![vector], self.block_bytes)
         }
     }
 

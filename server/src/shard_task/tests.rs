@@ -5,15 +5,12 @@ use std::collections::BTreeMap;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Duration;
-use tradewind_common::optimizer::Sgd;
 
 use tokio::sync::mpsc;
-use tradewind_common::compress::Compression;
 use tradewind_common::exit::Exit;
 use tradewind_common::holders::Holders;
-use tradewind_common::policy::Policies;
-use tradewind_common::schedule::{Schedule, Seen};
-use tradewind_common::spec::{ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
+use tradewind_common::schedule::Seen;
+use tradewind_common::spec::RunSpec;
 use tradewind_common::{
     BlockId, Clock, Generation, GroupId, Incarnation, RunId, ServerId, ShardId, TensorKind,
     TensorSpec,
@@ -37,41 +34,12 @@ const LIFE: Incarnation = Incarnation(5);
 
 /// An `async` run of plain SGD on one block of three values.
 pub(crate) fn spec() -> RunSpec {
-    RunSpec {
-        seed: 1,
-        group_sizes: vec![1],
-        tensors: vec![TensorSpec {
-            name: "weight".into(),
-            shape: vec![3],
-            kind: TensorKind::Parameter,
-        }],
-        bucket_bytes: None,
-        block_bytes: 16,
-        consistency: ConsistencySpec::Async,
-        policies: Policies::default(),
-        optimizer: OptimizerSpec::Sgd(Sgd {
-            momentum: 0.0,
-            nesterov: false,
-            weight_decay: 0.0,
-        }),
-        decay_exempt: DecayExempt::None,
-        schedule: Schedule::constant(1.0),
-        samples: 100,
-        epoch_samples: 50,
-        batch: 1,
-        batch_ramp: Vec::new(),
-        local: false,
-        local_steps: 1,
-        chunk_samples: 10,
-        sets: Default::default(),
-        lease_ms: 100,
-        milestone_samples: 0,
-        frozen: Vec::new(),
-        start_grace_ms: 150,
-        up: Compression::None,
-        down: Compression::None,
-        faults: FaultSpec::default(),
-    }
+    let weight = TensorSpec {
+        name: "weight".into(),
+        shape: vec![3],
+        kind: TensorKind::Parameter,
+    };
+    RunSpec::plain(vec![1], vec![weight], 16)
 }
 
 /// A shard whose next update is one too many to be counted, and that update.

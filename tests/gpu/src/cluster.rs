@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use tradewind_common::record::StepRecord;
 use tradewind_common::{environment, run_files};
 use tradewind_process::usage::cpu_seconds;
-use tradewind_programs::server::{self, CoordinatorAt, ServerArguments};
+use tradewind_programs::server::{CoordinatorAt, ServerArguments};
 use tradewind_programs::worker::{self, CoordinatorArgument, TrainArguments, WorkerArguments};
 use tradewind_programs::{SERVER, WORKER};
 
@@ -123,26 +123,14 @@ impl Cluster {
         config: &tradewind_config::Config,
     ) -> anyhow::Result<String> {
         let file = self.folder.join(format!("server-{server}.address"));
+        let coordinator = match server {
+            0 => CoordinatorAt::Here { servers },
+            _ => CoordinatorAt::Elsewhere(coordinator.to_owned()),
+        };
         let arguments = ServerArguments {
-            server,
-            listen: server::LISTEN.to_owned(),
-            advertise: None,
-            reached_at: None,
-            coordinator: match server {
-                0 => CoordinatorAt::Here { servers },
-                _ => CoordinatorAt::Elsewhere(coordinator.to_owned()),
-            },
-            folder: None,
-            resume: None,
-            host: None,
             lease_ms: config.liveness.lease_ms,
             address_file: Some(file.clone()),
-            metrics: None,
-            otlp: None,
-            stand_in: None,
-            linger_ms: 0,
-            incarnation: 1,
-            threads: server::THREADS,
+            ..ServerArguments::plain(server, coordinator)
         };
         let command = arguments.to_command(&beside(SERVER)?);
         let mut process = Process::start(&format!("server-{server}"), command, &self.folder)?;

@@ -13,11 +13,9 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tradewind_common::environment;
 use tradewind_programs::SERVER;
-use tradewind_programs::server::{CoordinatorAt, LISTEN, ServerArguments, THREADS};
+use tradewind_programs::server::{CoordinatorAt, ServerArguments};
 use tradewind_tests::cluster::process::signal;
 use tradewind_tests::cluster::{programs, wait_for};
-
-use super::LEASE_MS;
 
 /// A `tradewind-server` of a fleet of two; it ends when this is dropped.
 struct Server(Child);
@@ -25,26 +23,15 @@ struct Server(Child);
 impl Server {
     /// Server 0 hosts the coordinator, and hosts it again in a later life.
     fn start(folder: &Path, (server, life): (u32, u64), metrics: u16, errors: Stdio) -> Self {
+        let coordinator = match server {
+            0 => CoordinatorAt::Here { servers: 2 },
+            _ => CoordinatorAt::InFolder,
+        };
         let arguments = ServerArguments {
-            server,
-            listen: LISTEN.to_owned(),
-            advertise: None,
-            reached_at: None,
-            coordinator: match server {
-                0 => CoordinatorAt::Here { servers: 2 },
-                _ => CoordinatorAt::InFolder,
-            },
             folder: Some(folder.to_owned()),
-            resume: None,
-            host: None,
-            lease_ms: LEASE_MS,
-            address_file: None,
             metrics: Some(([127, 0, 0, 1], metrics).into()),
-            otlp: None,
-            stand_in: None,
-            linger_ms: 0,
             incarnation: life,
-            threads: THREADS,
+            ..ServerArguments::plain(server, coordinator)
         };
         let mut command = arguments.to_command(&programs().join(SERVER));
         let child = command

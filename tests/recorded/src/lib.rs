@@ -16,7 +16,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use tradewind_common::optimizer::Sgd;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -24,12 +23,7 @@ use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tradewind_common::compress::Compression;
-use tradewind_common::policy::Policies;
-use tradewind_common::schedule::Schedule;
-use tradewind_common::spec::{
-    ConsistencySpec, DecayExempt, FaultSpec, OnLoss, OptimizerSpec, RunSpec,
-};
+use tradewind_common::spec::{ConsistencySpec, FaultSpec, OnLoss, RunSpec};
 use tradewind_common::{TensorKind, TensorSpec};
 use tradewind_history::{History, Loss, Policy, Run};
 use tradewind_proto::v1;
@@ -100,42 +94,24 @@ impl Plan {
     /// Plain SGD at rate 1.
     fn spec(self) -> RunSpec {
         let (groups, blocks) = (u64::from(self.groups), u64::from(self.blocks));
+        let clocks = TensorSpec {
+            name: "clocks".into(),
+            shape: vec![groups * blocks],
+            kind: TensorKind::Parameter,
+        };
+        let sizes = vec![1; self.groups as usize];
         RunSpec {
             seed: self.seed,
-            group_sizes: vec![1; self.groups as usize],
-            tensors: vec![TensorSpec {
-                name: "clocks".into(),
-                shape: vec![groups * blocks],
-                kind: TensorKind::Parameter,
-            }],
-            bucket_bytes: None,
-            block_bytes: 4 * self.groups as usize,
             consistency: match self.bound {
                 None => ConsistencySpec::Async,
                 Some(staleness_bound) => ConsistencySpec::Bounded { staleness_bound },
             },
-            policies: Policies::default(),
-            optimizer: OptimizerSpec::Sgd(Sgd {
-                momentum: 0.0,
-                nesterov: false,
-                weight_decay: 0.0,
-            }),
-            decay_exempt: DecayExempt::None,
-            schedule: Schedule::constant(1.0),
             samples: 1 << 40,
             epoch_samples: 1 << 30,
             batch: SAMPLES,
-            batch_ramp: Vec::new(),
-            local: false,
-            local_steps: 1,
             chunk_samples: 1 << 10,
-            sets: Default::default(),
             lease_ms: LEASE_MS,
-            milestone_samples: 0,
-            frozen: Vec::new(),
             start_grace_ms: 0,
-            up: Compression::None,
-            down: Compression::None,
             faults: FaultSpec {
                 replication: self.replication,
                 reform_grace_ms: 0,
@@ -144,6 +120,7 @@ impl Plan {
                 on_loss: OnLoss::Continue,
                 ..FaultSpec::default()
             },
+            ..RunSpec::plain(sizes, vec![clocks], 4 * self.groups as usize)
         }
     }
 }

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use rustix::process::{Pid, Signal, kill_process};
-use tradewind_programs::server::{CoordinatorAt, LISTEN, ServerArguments, THREADS};
+use tradewind_programs::server::{CoordinatorAt, ServerArguments};
 
 use crate::wait::wait_for;
 
@@ -94,26 +94,17 @@ impl Servers {
         let log = self
             .folder
             .join(format!("server-{server}.{}.log", process.life));
+        let coordinator = match start {
+            Start::Hosting => CoordinatorAt::Here { servers },
+            Start::StandingIn => CoordinatorAt::InFolder,
+        };
         let arguments = ServerArguments {
-            server,
-            listen: LISTEN.to_owned(),
-            advertise: None,
-            reached_at: None,
-            coordinator: match start {
-                Start::Hosting => CoordinatorAt::Here { servers },
-                Start::StandingIn => CoordinatorAt::InFolder,
-            },
             folder: Some(self.folder.clone()),
-            resume: None,
             host: Some(format!("host-{server}")),
             lease_ms: self.lease_ms,
-            address_file: None,
-            metrics: None,
-            otlp: None,
             stand_in: Some(servers),
-            linger_ms: 0,
             incarnation: process.life,
-            threads: THREADS,
+            ..ServerArguments::plain(server, coordinator)
         };
         let command = arguments.to_command(program());
         let mut command = match self.descriptors {

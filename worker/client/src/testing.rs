@@ -3,7 +3,6 @@
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use tradewind_common::optimizer::Sgd;
 
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -13,10 +12,9 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::transport::Server;
 use tonic::transport::server::Router;
 use tonic::{Request, Response, Status, Streaming};
-use tradewind_common::policy::Policies;
 use tradewind_common::schedule::Schedule;
-use tradewind_common::spec::{ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
-use tradewind_common::{Compression, TensorKind, TensorSpec};
+use tradewind_common::spec::RunSpec;
+use tradewind_common::{TensorKind, TensorSpec};
 use tradewind_proto::v1::coordinator_server::{Coordinator, CoordinatorServer};
 use tradewind_proto::v1::shard_server::{Shard, ShardServer};
 use tradewind_proto::v1::{
@@ -103,40 +101,18 @@ fn answers<Q: Send + 'static, A: Send + 'static>(
 
 /// Of a run of one tensor.
 pub fn spec() -> RunSpec {
+    let weight = TensorSpec {
+        name: "weight".into(),
+        shape: vec![4],
+        kind: TensorKind::Parameter,
+    };
     RunSpec {
         seed: 0,
-        group_sizes: vec![2],
-        tensors: vec![TensorSpec {
-            name: "weight".into(),
-            shape: vec![4],
-            kind: TensorKind::Parameter,
-        }],
-        bucket_bytes: None,
-        block_bytes: 64,
-        consistency: ConsistencySpec::Async,
-        policies: Policies::default(),
-        optimizer: OptimizerSpec::Sgd(Sgd {
-            momentum: 0.0,
-            nesterov: false,
-            weight_decay: 0.0,
-        }),
-        decay_exempt: DecayExempt::None,
         schedule: Schedule::constant(0.1),
-        samples: 100,
         epoch_samples: 100,
-        batch: 1,
-        batch_ramp: Vec::new(),
-        local: false,
-        local_steps: 1,
-        chunk_samples: 10,
-        sets: Default::default(),
         lease_ms: 1000,
-        milestone_samples: 0,
-        frozen: Vec::new(),
         start_grace_ms: 1000,
-        up: Compression::None,
-        down: Compression::None,
-        faults: FaultSpec::default(),
+        ..RunSpec::plain(vec![2], vec![weight], 64)
     }
 }
 

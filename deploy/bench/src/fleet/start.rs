@@ -8,7 +8,7 @@ use crate::floor;
 use crate::model::Model;
 use tradewind_launch::{Process, Role, bare_host, beside, environment, wait_for_address};
 use tradewind_programs::SERVER;
-use tradewind_programs::server::{self, CoordinatorAt, ServerArguments};
+use tradewind_programs::server::{CoordinatorAt, ServerArguments};
 use tradewind_programs::worker::THREADS;
 
 /// What processes of every side are started with.
@@ -55,27 +55,16 @@ impl Fleet {
                 let arguments = arguments.into_iter().map(OsString::from).collect();
                 (helper()?, arguments)
             } else {
+                let coordinator = match self.addresses.first() {
+                    None => CoordinatorAt::Here { servers },
+                    Some(coordinator) => CoordinatorAt::Elsewhere(coordinator.clone()),
+                };
+                // Nothing is kept: a disk is not what is measured.
                 let arguments = ServerArguments {
-                    server: index,
                     listen,
-                    advertise: None,
-                    reached_at: None,
-                    coordinator: match self.addresses.first() {
-                        None => CoordinatorAt::Here { servers },
-                        Some(coordinator) => CoordinatorAt::Elsewhere(coordinator.clone()),
-                    },
-                    // Nothing is kept: a disk is not what is measured.
-                    folder: None,
-                    resume: None,
-                    host: None,
-                    lease_ms: server::LEASE_MS,
                     address_file: Some(file.clone()),
-                    metrics: None,
-                    otlp: None,
-                    stand_in: None,
-                    linger_ms: 0,
-                    incarnation: 1,
                     threads: options.server_threads,
+                    ..ServerArguments::plain(index, coordinator)
                 };
                 (beside(SERVER)?, arguments.words())
             };

@@ -15,7 +15,7 @@ use tradewind_client::network::Reach;
 use tradewind_client::stopwatch::Stopwatch;
 use tradewind_launch::{Process, Role, beside, environment, wait_for_address};
 use tradewind_programs::SERVER;
-use tradewind_programs::server::{self, CoordinatorAt, ServerArguments};
+use tradewind_programs::server::{CoordinatorAt, ServerArguments};
 use tradewind_programs::worker::THREADS;
 use tradewind_proto::auth::Credentials;
 use tradewind_proto::v1::coordinator_client::CoordinatorClient;
@@ -180,22 +180,10 @@ impl Drop for Server {
 fn start(folder: &Path, token: &str) -> anyhow::Result<(Server, String)> {
     let file = folder.join("address");
     let arguments = ServerArguments {
-        server: 0,
-        listen: "127.0.0.1:0".into(),
-        advertise: None,
-        reached_at: None,
-        coordinator: CoordinatorAt::Here { servers: 1 },
         folder: Some(folder.to_owned()),
-        resume: None,
-        host: None,
-        lease_ms: server::LEASE_MS,
         address_file: Some(file.clone()),
-        metrics: None,
-        otlp: None,
-        stand_in: None,
-        linger_ms: 0,
-        incarnation: 1,
         threads: 1,
+        ..ServerArguments::plain(0, CoordinatorAt::Here { servers: 1 })
     };
     let environment: BTreeMap<_, _> = environment(token, None, THREADS);
     let role = Role::Bench("server", 0);

@@ -3,11 +3,7 @@
 use prost::Message;
 use tradewind_common::compress::Compression;
 use tradewind_common::optimizer::{Adam, Sgd};
-use tradewind_common::policy::Policies;
-use tradewind_common::schedule::Schedule;
-use tradewind_common::spec::{
-    ConsistencySpec, DecayExempt, FaultSpec, Frozen, OptimizerSpec, RunSpec,
-};
+use tradewind_common::spec::{ConsistencySpec, Frozen, OptimizerSpec, RunSpec};
 use tradewind_common::{TensorKind, TensorSpec};
 use tradewind_fuzz::changed;
 use tradewind_proto::holding::{placement_from_wire, placement_to_wire};
@@ -93,39 +89,17 @@ pub(crate) fn spec() -> RunSpec {
         shape: vec![elements],
         kind,
     };
+    let tensors = vec![
+        tensor("weight", 3, TensorKind::Parameter),
+        tensor("mean", 2, TensorKind::Buffer),
+    ];
     RunSpec {
-        seed: 1,
-        group_sizes: vec![1, 2, 1],
-        tensors: vec![
-            tensor("weight", 3, TensorKind::Parameter),
-            tensor("mean", 2, TensorKind::Buffer),
-        ],
-        bucket_bytes: None,
-        block_bytes: 16,
-        consistency: ConsistencySpec::Async,
-        policies: Policies::default(),
         optimizer: OptimizerSpec::Sgd(Sgd {
             momentum: 0.9,
             nesterov: false,
             weight_decay: 0.0,
         }),
-        decay_exempt: DecayExempt::None,
-        schedule: Schedule::constant(1.0),
-        samples: 100,
-        epoch_samples: 50,
-        batch: 1,
-        batch_ramp: Vec::new(),
-        local: false,
-        local_steps: 1,
-        chunk_samples: 10,
-        sets: Default::default(),
-        lease_ms: 100,
-        milestone_samples: 0,
-        frozen: Vec::new(),
-        start_grace_ms: 150,
-        up: Compression::None,
-        down: Compression::None,
-        faults: FaultSpec::default(),
+        ..RunSpec::plain(vec![1, 2, 1], tensors, 16)
     }
 }
 

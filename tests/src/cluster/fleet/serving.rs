@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tradewind_common::{RunId, environment};
 use tradewind_programs::SERVER;
-use tradewind_programs::server::{LISTEN, ServerArguments, THREADS};
+use tradewind_programs::server::ServerArguments;
 use tradewind_server::Config;
 
 use crate::cluster::disk::Disks;
@@ -33,22 +33,15 @@ impl Serving {
         let told = disks.address(server);
         let _ = std::fs::remove_file(&told);
         let arguments = ServerArguments {
-            server,
-            listen: LISTEN.to_owned(),
-            advertise: None,
-            reached_at: None,
-            coordinator: config.coordinator.clone(),
             folder: config.folder.clone(),
             resume: config.resume.as_ref().map(RunId::to_string),
             host: Some(config.host.clone()),
             lease_ms: config.lease_ms,
             address_file: Some(told.clone()),
-            metrics: None,
-            otlp: None,
             stand_in: config.stand_in,
             linger_ms: config.linger_ms,
             incarnation: config.incarnation,
-            threads: THREADS,
+            ..ServerArguments::plain(server, config.coordinator.clone())
         };
         let mut command = arguments.to_command(&programs().join(SERVER));
         command.env(environment::TOKEN, token);
