@@ -92,6 +92,7 @@ fn wrong_keys_are_told_with_file_and_line_before_anything_starts() {
             "widht @ rings.widht is no key; did you mean \"rings.width\"?",
             "noise @ rings.noise = -1; it takes a number from 0 to 10",
             "bacth @ train.bacth is no key; did you mean \"train.batch\"?",
+            "see docs/configuration.md#train",
         ],
     );
     check(
@@ -100,6 +101,7 @@ fn wrong_keys_are_told_with_file_and_line_before_anything_starts() {
         &[
             "--set: rings.width = \"wide\"; it takes an integer from 1 to 4096",
             "--set: model.name = \"ring\"; it takes one of \"forecast\", \"mnist\", \"resnet50\", \"replay\", \"cosmoflow\", \"hep\", \"deepcam\", \"climate-boxes\", \"rings\"; did you mean \"rings\"?",
+            "see docs/configuration.md#model",
         ],
     );
     check(
@@ -108,6 +110,7 @@ fn wrong_keys_are_told_with_file_and_line_before_anything_starts() {
         &[
             "noise @ rings.noise = 0.7 makes the rings one; give 0 to 0.5",
             "--set: servers.replication = 2 is more than cluster.servers: copies of a shard are on different servers",
+            "see docs/configuration.md#servers",
         ],
     );
     check(
@@ -116,6 +119,8 @@ fn wrong_keys_are_told_with_file_and_line_before_anything_starts() {
         &[
             "--set: train.bacth is no key; did you mean \"train.batch\"?",
             "--set: model.program = \"/nowhere/own\" cannot be asked for its tasks: it cannot be run: No such file or directory (os error 2); build it, or correct the path",
+            "see docs/configuration.md#model",
+            "see docs/configuration.md#train",
         ],
     );
 }
