@@ -57,7 +57,7 @@ help:
 	@printf 'make experiments  compare settings on MNIST and the climate forecaster: many hours (experiments-quick: small ones)\n'
 	@printf 'make experiments-hep, make experiments-deepcam  the same on collisions and on weather, which are made first: hours (QUICK=1: small ones)\n'
 	@printf 'make time-to-target-cosmoflow, make time-to-target-deepcam  seconds to a target as MLPerf HPC counts them, with the copies of files\n'
-	@printf 'make fuzz   feed the readers of bytes from outside with inputs that are drawn at random\n'
+	@printf 'make fuzz   feed the readers of bytes from outside with inputs that are drawn at random: 10 s each (SECONDS=60, COUNT=1000000: longer)\n'
 	@printf 'make nccl   build what groups on GPUs need beside libtorch; needs no GPU\n'
 	@printf 'make cuda   the same, and fetch NVIDIA'"'"'s libraries: for machines with GPUs\n'
 	@printf 'make gpu-test  test the path to GPUs where there is none, over ones that are played in main memory\n'
@@ -158,9 +158,18 @@ python-torch-oldest python-torch-newest: python-torch-%: python
 	  worker/python/torch-without-nvidia.sh target/$@/bin/python target/$@/without-nvidia && touch target/$@/tried; }
 	@$(call python-tests,target/$@,target/$@/without-nvidia)
 
-# Other inputs each time: what it finds has nothing to do with the change at hand, so that CI does not run it.
+# Other inputs each time: what it finds has nothing to do with the change at hand, so that CI only replays the corpus.
+# Each target takes 10 s; SECONDS=60 and COUNT=1000000, seconds and inputs of each, set something else.
+FUZZ := target/fuzz
 fuzz: setup
-	cargo test --workspace --test fuzz -- --ignored
+	@mkdir -p $(FUZZ) && rm -f $(FUZZ)/told
+	@status=0; TRADEWIND_FUZZ_TOLD=$(abspath $(FUZZ))/told $(if $(COUNT),TRADEWIND_FUZZ_COUNT=$(COUNT)) \
+	  $(if $(SECONDS)$(COUNT),$(if $(SECONDS),TRADEWIND_FUZZ_SECONDS=$(SECONDS)),TRADEWIND_FUZZ_SECONDS=10) \
+	  cargo test --workspace --test fuzz || status=$$?; \
+	sort $(FUZZ)/told | awk '{ printf "%-72s %9d replayed %10d drawn  %s\n", $$1, $$2, $$3, $$4; \
+	  replayed += $$2; drawn += $$3; failed += $$4 != "ok" } \
+	  END { printf "%d targets, %d inputs: %d replayed, %d drawn; %d targets failed\n", NR, replayed + drawn, replayed, drawn, failed }'; \
+	exit $$status
 
 python-examples: python $(TORCH_WITHOUT_NVIDIA) $(LIGHTNING)
 	$(call say,running the examples of scripts)

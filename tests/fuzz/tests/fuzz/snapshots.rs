@@ -11,7 +11,7 @@ use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, RunId, Shar
 use tradewind_core::decided::{Decided, Verdict};
 use tradewind_core::order::ShardFile;
 use tradewind_core::state::BlockState;
-use tradewind_fuzz::changed;
+use tradewind_fuzz::target;
 use tradewind_server::snapshot::manifest::{self, Manifest};
 use tradewind_server::snapshot::{FORMAT, Folder, read, write};
 
@@ -117,53 +117,41 @@ impl Written {
 }
 
 #[test]
-#[ignore = "new inputs each time: make fuzz"]
 fn a_manifest_is_taken_as_a_whole_or_named() {
     let written = Written::new();
     let json = serde_json::to_vec_pretty(&written.manifest(written.file.clone())).expect("JSON");
     written.put_manifest(&json);
     written.read().expect("the example is right");
-    bolero::check!()
-        .with_generator(changed([json]))
-        .with_iterations(super::SOME)
-        .for_each(|json| {
-            written.put_manifest(json);
-            if let Err(why) = written.read() {
-                assert!(!why.to_string().is_empty());
-            }
-            let verified = manifest::verify::<IgnoredAny>(
-                &written.folder,
-                &written.run,
-                NUMBER,
-                &mut |_, _| {},
-            );
-            if let Err(damaged) = verified {
-                assert!(!damaged.to_string().is_empty());
-            }
-        });
+    target!([json]).each(|json, _| {
+        written.put_manifest(json);
+        if let Err(why) = written.read() {
+            assert!(!why.to_string().is_empty());
+        }
+        let verified =
+            manifest::verify::<IgnoredAny>(&written.folder, &written.run, NUMBER, &mut |_, _| {});
+        if let Err(damaged) = verified {
+            assert!(!damaged.to_string().is_empty());
+        }
+    });
 }
 
 #[test]
-#[ignore = "new inputs each time: make fuzz"]
 fn a_file_of_a_shard_is_taken_as_a_whole_or_named() {
     let written = Written::new();
     let bytes = fs::read(written.shard_file()).expect("it is there");
-    bolero::check!()
-        .with_generator(changed([bytes]))
-        .with_iterations(super::SOME)
-        .for_each(|bytes| {
-            fs::write(written.shard_file(), bytes).expect("it is written");
-            let file = ShardFile {
-                bytes: bytes.len() as u64,
-                digest: blake3::hash(bytes).to_hex().to_string(),
-                ..written.file.clone()
-            };
-            let manifest = serde_json::to_vec(&written.manifest(file)).expect("JSON");
-            written.put_manifest(&manifest);
-            let Ok(states) = written.read() else { return };
-            for (state, block) in states.iter().zip(&written.layout.blocks) {
-                assert_eq!(state.values.len(), block.elements.len());
-                assert!(state.values.iter().all(|value| value.is_finite()));
-            }
-        });
+    target!([bytes]).each(|bytes, _| {
+        fs::write(written.shard_file(), bytes).expect("it is written");
+        let file = ShardFile {
+            bytes: bytes.len() as u64,
+            digest: blake3::hash(bytes).to_hex().to_string(),
+            ..written.file.clone()
+        };
+        let manifest = serde_json::to_vec(&written.manifest(file)).expect("JSON");
+        written.put_manifest(&manifest);
+        let Ok(states) = written.read() else { return };
+        for (state, block) in states.iter().zip(&written.layout.blocks) {
+            assert_eq!(state.values.len(), block.elements.len());
+            assert!(state.values.iter().all(|value| value.is_finite()));
+        }
+    });
 }
