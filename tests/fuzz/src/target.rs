@@ -25,7 +25,7 @@ const TOLD: &str = "TRADEWIND_FUZZ_TOLD";
 /// Turns in which each example is replayed.
 const TURNS: u64 = 8;
 
-/// Most memory for one input, bytes. Those of a target are a few kB.
+/// Most memory for one input, bytes, where a target sets no other limit. Inputs are a few kB.
 const BYTES_MAX: usize = 64 << 20;
 
 /// By which inputs are drawn.
@@ -77,6 +77,7 @@ pub struct Target {
     corpus: PathBuf,
     engine: Engine,
     inputs: Changed,
+    bytes_max: usize,
 }
 
 impl Target {
@@ -96,7 +97,14 @@ impl Target {
             corpus: Path::new(package).join("corpus").join(&folder),
             engine,
             inputs,
+            bytes_max: BYTES_MAX,
         }
+    }
+
+    /// The same where right inputs may take as much memory as this.
+    #[must_use]
+    pub fn within(self, bytes_max: usize) -> Self {
+        Self { bytes_max, ..self }
     }
 
     /// Gives all inputs to `check`, which panics where one has done harm.
@@ -106,7 +114,10 @@ impl Target {
         let one = |turn: u64, bytes: &[u8]| {
             let trying = tried.begin(turn, bytes);
             let most = memory::most(|| check(bytes, Turn(turn)));
-            assert!(most <= BYTES_MAX, "{most} bytes of memory for an input");
+            assert!(
+                most <= self.bytes_max,
+                "{most} bytes of memory for an input"
+            );
             trying.end();
         };
         for example in self.inputs.examples() {

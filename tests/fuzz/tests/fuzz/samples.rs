@@ -165,7 +165,8 @@ fn a_list_of_files_is_read_or_named() {
     ];
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("samples.manifest");
-    target!(examples).each(|bytes, mut turn| {
+    // What has been checked is noted, a bit for each sample, of which there may be 2³².
+    target!(examples).within(600 << 20).each(|bytes, mut turn| {
         let mut bytes = bytes.to_vec();
         if turn.below(9) > 0 {
             let files = bytes
