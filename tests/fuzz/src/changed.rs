@@ -7,6 +7,8 @@ use std::ops::Range;
 
 use bolero::{Driver, ValueGenerator};
 
+use crate::message;
+
 /// Most changes of an example.
 const EDITS_MAX: usize = 6;
 
@@ -17,7 +19,7 @@ const PIECE_MAX: usize = 64;
 const RANDOM_MAX: usize = 256;
 
 /// Numbers at which something ends: of bytes, of words, of clocks (2⁴⁸), and around what f32 can be.
-const ENDS: [u64; 16] = [
+pub(crate) const ENDS: [u64; 16] = [
     0,
     1,
     2,
@@ -76,7 +78,7 @@ impl Changed {
     }
 
     fn edit<D: Driver>(&self, bytes: &mut Vec<u8>, driver: &mut D) -> Option<()> {
-        let kind = within(driver, 9)?;
+        let kind = within(driver, 12)?;
         let at = within(driver, bytes.len() + 1)?;
         match kind {
             0 => change(
@@ -117,6 +119,17 @@ impl Changed {
                 };
                 bytes.splice(at..(at + width).min(bytes.len()), written);
             }
+            8 => {
+                let mut lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
+                let line = within(driver, lines.len().max(1))?;
+                match (line < lines.len(), driver.produce::<bool>()?) {
+                    (false, _) => {}
+                    (true, true) => drop(lines.remove(line)),
+                    (true, false) => lines.insert(line, lines[line]),
+                }
+                *bytes = lines.concat();
+            }
+            9 | 10 => *bytes = message::edited(bytes, driver)?,
             // In texts numbers are digits.
             _ => {
                 let number = ENDS[within(driver, ENDS.len())?].to_string();
@@ -134,7 +147,7 @@ impl Changed {
 }
 
 /// A number below `end`.
-fn within<D: Driver>(driver: &mut D, end: usize) -> Option<usize> {
+pub(crate) fn within<D: Driver>(driver: &mut D, end: usize) -> Option<usize> {
     (0..end).generate(driver)
 }
 

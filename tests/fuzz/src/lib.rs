@@ -3,6 +3,7 @@
 
 mod changed;
 pub mod memory;
+mod message;
 mod target;
 
 pub use changed::{Changed, changed};
