@@ -255,6 +255,7 @@ pub(crate) mod testing {
 mod tests {
     use super::testing::Numbers;
     use super::*;
+    use crate::Kind;
 
     #[test]
     fn columns_hold_samples_in_the_order_asked_for() {
