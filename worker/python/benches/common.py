@@ -82,7 +82,9 @@ class Run:
     def steps(self) -> list[dict[str, Any]]:
         """The lines of its metrics."""
         path = self.folder / "metrics.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        # The last line may be about to be written.
+        whole = path.read_text().rpartition("\n")[0] if path.exists() else ""
+        return [json.loads(line) for line in whole.splitlines()]
 
     def waits_for(self, clock: int) -> None:
         """Until group 0 has finished this clock."""
