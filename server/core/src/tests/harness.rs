@@ -40,6 +40,7 @@ use crate::durable::Durable;
 use crate::order::{Order, Server, ShardReport};
 use crate::run::Run;
 use crate::saved::ManifestData;
+use crate::view::View;
 
 /// Length of a server's lease.
 pub(super) const SERVER_LEASE_MS: u64 = 1_000;
@@ -58,6 +59,10 @@ pub(super) struct Harness {
     order: Option<Box<Order>>,
     /// The last order to each server.
     told: BTreeMap<ServerId, Box<Order>>,
+    /// What each server has followed of membership.
+    views: BTreeMap<ServerId, View>,
+    /// Orders that said what had changed.
+    pub(super) changes: u64,
     /// By call: who, and the words of those that wait.
     callers: BTreeMap<ReplyTo, String>,
     waiting: BTreeMap<ReplyTo, String>,
@@ -108,6 +113,8 @@ impl Harness {
             written: String::new(),
             heard: 0,
             told: BTreeMap::new(),
+            views: BTreeMap::new(),
+            changes: 0,
             primaries: BTreeSet::new(),
             saw: None,
             creators: BTreeSet::new(),

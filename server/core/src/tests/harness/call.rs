@@ -78,6 +78,7 @@ impl Harness {
                     self.up.insert(server(), life);
                 }
                 if !same {
+                    self.views.remove(&server());
                     self.complete.remove(&server());
                     self.reports.retain(|(of, _), _| *of != server());
                 }
@@ -168,7 +169,7 @@ impl Harness {
         let Some(order) = &self.order else {
             return Ok(());
         };
-        let generation = number("at").map_or(order.view.generation, Generation);
+        let generation = number("at").map_or(order.view.generation(), Generation);
         let held: Vec<(ShardId, Holders)> = (0..)
             .map(ShardId)
             .zip(order.holders.clone())
