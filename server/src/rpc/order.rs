@@ -355,3 +355,88 @@ fn decode_view(view: v1::View) -> View {
         groups: view.groups,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+    use tradewind_common::Rank;
+    use tradewind_core::ReplyTo;
+    use tradewind_core::coordinator::Coordinator;
+    use tradewind_core::output::Output;
+    use tradewind_core::run::Join;
+
+    use super::*;
+    use crate::shard_task::tests::spec;
+
+    const SERVER: ServerId = ServerId(0);
+
+    /// Groups of one rank join at once; the order that comes of it.
+    fn join(core: &mut Coordinator, run: &RunId, all: usize, who: std::ops::Range<u32>) -> Order {
+        for group in who {
+            let mut spec = spec();
+            spec.group_sizes = vec![1; all];
+            let join = Join {
+                group: GroupId(group),
+                rank: Rank(0),
+                life: 1,
+                store_address: String::new(),
+            };
+            let to = ReplyTo(u64::from(group));
+            core.join(run.clone(), spec, join, to, 0);
+        }
+        let mut ordered = None;
+        while let Some(output) = core.poll_output() {
+            if let Output::Order(order) = output {
+                ordered = Some(*order);
+            }
+        }
+        ordered.expect("a join is ordered")
+    }
+
+    fn bytes(order: &Order) -> usize {
+        encode_order(order, 1).encode_to_vec().len()
+    }
+
+    /// Counted, not timed: what a join sends to a server that has followed the others.
+    #[test]
+    fn the_order_of_a_join_is_as_short_among_ten_thousand_groups() {
+        let run = RunId::new("r").unwrap();
+        let mut short = Vec::new();
+        for groups in [10, 10_000] {
+            let mut core = Coordinator::new(1, false, 60_000);
+            let server = Server {
+                incarnation: Incarnation(1),
+                address: "here:2".into(),
+                host: "here".into(),
+            };
+            core.register(SERVER, server, 0).unwrap();
+            let all = groups as usize + 1;
+            let whole = join(&mut core, &run, all, 0..groups);
+            assert_eq!(whole.view.named(), groups as usize);
+            assert!(bytes(&whole) > 5 * groups as usize, "it names all of them");
+            let generation = whole.view.generation();
+            core.followed(SERVER, &run, Some(generation)).unwrap();
+            let looked_at = core.groups_looked_at();
+            let order = join(&mut core, &run, all, groups..groups + 1);
+            assert_eq!(order.view.named(), 1);
+            assert!(core.groups_looked_at() - looked_at <= 20);
+            short.push(bytes(&order));
+
+            // It comes out as it went in, for a server that knows the run, and for no other.
+            let known = RunEntry {
+                spec: order.spec.clone(),
+                layout: Arc::new(order.spec.check().unwrap()),
+                placement: order.placement.clone(),
+            };
+            let wire = encode_order(&order, 1);
+            let decoded = decode_order(SERVER, wire.clone(), Some(&known)).unwrap();
+            let decoded = decoded.expect("it knows the run");
+            assert_eq!((decoded.view, decoded.holders), (order.view, order.holders));
+            assert_eq!(decode_order(SERVER, wire, None), Ok(None));
+        }
+        let [few, many] = short[..] else {
+            panic!("{short:?}");
+        };
+        assert!(many <= few + 16 && many <= 200, "{few} bytes, then {many}");
+    }
+}

@@ -27,7 +27,7 @@ use tradewind_core::askers::Wants;
 use tradewind_core::block::Gradient;
 use tradewind_core::shard::{Action, Push, Shard};
 use tradewind_core::state::BlockState;
-use tradewind_core::view::View;
+use tradewind_core::view::{OrderedView, View};
 
 /// The life of group 0.
 const LIFE: Incarnation = Incarnation(5);
