@@ -44,7 +44,8 @@ impl Rights {
 /// one. So it leads there from every view between the two, and not only from the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ViewChange {
-    /// The generation of the first view: whoever follows none, or an earlier one, lacks what changed before it.
+    /// The generation of the first view: whoever follows an earlier one lacks what changed before it. 0 for a view
+    /// in which nobody is.
     pub base: Generation,
     /// That of the later one.
     pub generation: Generation,
@@ -152,13 +153,13 @@ impl View {
 }
 
 impl ViewChange {
-    /// Refuses to lead on from a generation, 0 for none, that is earlier than its base.
+    /// Refuses to lead on from a generation that is earlier than its base.
     ///
     /// # Errors
     /// If it is.
     pub fn check(&self, has: Generation) -> Result<(), Behind> {
         let base = self.base;
-        match has < base || has == Generation(0) {
+        match has < base {
             true => Err(Behind { has, base }),
             false => Ok(()),
         }
@@ -273,10 +274,10 @@ mod tests {
 
     #[test]
     fn who_has_nothing_follows_no_change_and_who_is_later_none_that_is_old() {
-        let change = View::default().change_to(&view("3: 0@1:0"));
+        let change = view("1:").change_to(&view("3: 0@1:0"));
         let behind = Behind {
             has: Generation(0),
-            base: Generation(0),
+            base: Generation(1),
         };
         assert_eq!(View::default().change(&change), Err(behind));
         let mut later = view("4: 1@1");
