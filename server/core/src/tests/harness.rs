@@ -61,8 +61,6 @@ pub(super) struct Harness {
     told: BTreeMap<ServerId, Box<Order>>,
     /// What each server has followed of membership.
     views: BTreeMap<ServerId, View>,
-    /// Orders that said what had changed.
-    pub(super) changes: u64,
     /// By call: who, and the words of those that wait.
     callers: BTreeMap<ReplyTo, String>,
     waiting: BTreeMap<ReplyTo, String>,
@@ -114,7 +112,6 @@ impl Harness {
             heard: 0,
             told: BTreeMap::new(),
             views: BTreeMap::new(),
-            changes: 0,
             primaries: BTreeSet::new(),
             saw: None,
             creators: BTreeSet::new(),
