@@ -76,9 +76,11 @@ impl Harness {
                 let same = self.lives.insert(server(), life) == Some(life);
                 if registered.is_ok() {
                     self.up.insert(server(), life);
+                    if !same {
+                        self.views.remove(&server());
+                    }
                 }
                 if !same {
-                    self.views.remove(&server());
                     self.complete.remove(&server());
                     self.reports.retain(|(of, _), _| *of != server());
                 }
