@@ -144,12 +144,7 @@ impl View {
     /// As [`change`](Self::change).
     pub fn follow(&mut self, told: &OrderedView) -> Result<bool, Behind> {
         match told {
-            // Nobody has followed anything before the first generation.
-            OrderedView::Whole(view)
-                if view.generation > self.generation || self.generation == Generation(0) =>
-            {
-                *self = view.clone();
-            }
+            OrderedView::Whole(view) if view.generation > self.generation => *self = view.clone(),
             OrderedView::Whole(_) => {}
             OrderedView::Since(change) => self.change(change)?,
         }
