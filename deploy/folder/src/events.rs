@@ -95,6 +95,7 @@ pub const ENDING: &str = "run_ending";
 /// Kinds of what happens in a run without faults, too, or that only follow from another one.
 const ORDINARY: &[&str] = &[
     "server_up",
+    "heir",
     "copy_added",
     "copy_full",
     "group_formed",

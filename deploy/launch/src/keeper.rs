@@ -218,8 +218,12 @@ impl<'a> Keeper<'a> {
         self.log.write(&Event::of_run(wall(), ENDING, text, run));
     }
 
-    /// Ends all processes.
+    /// Ends all processes: the coordinator before the other servers, so that it does not tell of their end as of a
+    /// fault.
     pub fn stop(&mut self) {
+        if let Some(host) = self.supervisor.host() {
+            self.local.stop_ranks_and(host);
+        }
         self.local.stop();
     }
 

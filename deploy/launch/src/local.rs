@@ -325,9 +325,22 @@ impl<'a> Local<'a> {
 
     /// Ends all processes: asks, waits, kills.
     pub fn stop(&mut self) {
+        self.stop_those(|_| true);
+    }
+
+    /// Ends all ranks and one server.
+    pub fn stop_ranks_and(&mut self, server: u32) {
+        self.stop_those(|member| match member {
+            Member::Rank { .. } => true,
+            Member::Server(number) => number == server,
+        });
+    }
+
+    fn stop_those(&mut self, which: impl Fn(Member) -> bool) {
         // Ranks first: they talk to servers.
-        let processes = self.running.values_mut().rev();
-        Process::stop_all(processes.map(|running| &mut running.process).collect());
+        let running = self.running.iter_mut().rev();
+        let those = running.filter(|(member, _)| which(**member));
+        Process::stop_all(those.map(|(_, running)| &mut running.process).collect());
     }
 }
 

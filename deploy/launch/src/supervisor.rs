@@ -188,6 +188,11 @@ impl Supervisor {
         }
     }
 
+    /// The server that hosts the coordinator, as far as is known.
+    pub fn host(&self) -> Option<u32> {
+        self.hosting.host()
+    }
+
     /// A group is to stop for good while others go on: it is killed, and nobody takes its place.
     pub fn handle_stop(&mut self, stopped: u32) {
         let mut ranks = Vec::new();

@@ -33,7 +33,10 @@ pub(super) fn scan(bytes: &[u8], length: usize, paths: &[&[u32]]) -> Scan {
         let Some(key) = varint(bytes, &mut at) else {
             return ended(bytes, length);
         };
-        let number = (key >> 3) as u32;
+        // A key is a number of 32 bits: of a longer one the rest must not pass for a field of ours.
+        let Ok(number) = u32::try_from(key).map(|key| key >> 3) else {
+            return Scan::Plain;
+        };
         match key & 7 {
             0 => {
                 if varint(bytes, &mut at).is_none() {

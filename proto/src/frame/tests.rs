@@ -252,6 +252,15 @@ fn what_is_no_frame_is_refused() {
     let at = cut.len() - 301;
     cut[at] ^= 1;
     refused(&cut, "");
+    // A field whose number is that of the values in its lower 32 bits.
+    let mut message = Vec::new();
+    encode_varint((((1 << 32) | u64::from(VALUES)) << 3) | 2, &mut message);
+    message.extend([2, 7, 7]);
+    let beyond = [&[0, 0, 0, 0, message.len() as u8], &message[..]].concat();
+    for piece in [1, beyond.len()] {
+        let error = read::<PullFrame>(&beyond, piece).unwrap_err().to_string();
+        assert!(error.contains("key"), "{error}");
+    }
 }
 
 /// Who a message is for is known before more of it is kept than its first bytes.

@@ -418,8 +418,18 @@ impl<R: Read> Read for Counting<R> {
 
 /// Reads the description before an array's numbers, and how long that is.
 fn described(name: &str, from: &mut impl Read) -> Result<(Array, u64), String> {
+    // From version 2 on its length is a u32, and memory for it is had before it is read.
+    let mut begin = Vec::new();
+    let read = from.take(12).read_to_end(&mut begin);
+    read.map_err(|error| format!("it cannot be read ({error})"))?;
+    if let [_, b'N', b'U', b'M', b'P', b'Y', 2..=255, _, length @ ..] = &begin[..]
+        && let Some(length) = length.first_chunk()
+        && u64::from(u32::from_le_bytes(*length)) > HEADER_BYTES_MAX
+    {
+        return Err("its header is longer than that of any array; it is damaged".into());
+    }
     let mut counting = Counting {
-        from: from.take(HEADER_BYTES_MAX),
+        from: (&begin[..]).chain(from).take(HEADER_BYTES_MAX),
         bytes: 0,
     };
     let header = NpyHeader::from_reader(&mut counting)

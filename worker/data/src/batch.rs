@@ -43,7 +43,13 @@ impl Places for Memory {
     type Place = Vec<u8>;
 
     fn place(&mut self, field: &Field, rows: usize) -> Result<Vec<u8>, DataError> {
-        Ok(vec![0; rows * field.row_bytes()])
+        let bytes = field.rows_bytes(rows);
+        match isize::try_from(bytes) {
+            Ok(_) => Ok(vec![0; bytes]),
+            Err(_) => Err(DataError::Memory(format!(
+                "{rows} rows of {field} take more memory than there can be"
+            ))),
+        }
     }
 }
 
@@ -74,9 +80,12 @@ impl<P> Batch<P> {
     }
 }
 
-/// Most bytes that a batch of so many samples takes.
+/// Most bytes that a batch of so many samples takes; `usize::MAX` where there are more than can be counted.
 pub fn batch_bytes(fields: &[Field], samples: usize) -> usize {
-    fields.iter().map(Field::bytes_max).sum::<usize>() * samples
+    let sample = fields.iter().map(Field::bytes_max);
+    sample
+        .fold(0, usize::saturating_add)
+        .saturating_mul(samples)
 }
 
 /// Rows that are filled one after the other, each by one sample.
@@ -262,6 +271,16 @@ mod tests {
         assert_eq!(rows.values, [0, 4, 0, 5, 1, 5, 0, 4]);
         assert_eq!(rows.offsets.as_deref(), Some(&[0, 1, 1, 3, 4][..]));
         assert_eq!(batch_bytes(&Numbers::new().0, 3), 3 * 8);
+        let endless = Field::new("endless", Kind::F32, &[1 << 60, 2]);
+        assert_eq!(
+            batch_bytes(&[endless.clone(), endless.clone()], 3),
+            usize::MAX
+        );
+        let text = Memory {}.place(&endless, 1).unwrap_err().to_string();
+        assert_eq!(
+            text,
+            format!("1 rows of {endless} take more memory than there can be")
+        );
     }
 
     #[test]

@@ -153,9 +153,19 @@ impl Field {
         matches!(self.rows, Rows::Varying { .. })
     }
 
-    /// Bytes of a row.
+    /// Bytes of a row; `usize::MAX` where there are more than can be counted, as a damaged description may say.
     pub fn row_bytes(&self) -> usize {
-        self.shape.iter().product::<usize>() * self.kind.bytes()
+        let extents = self.shape.iter();
+        // An extent of 0 wins, wherever it is.
+        match self.shape.contains(&0) {
+            true => 0,
+            false => extents.fold(self.kind.bytes(), |all, extent| all.saturating_mul(*extent)),
+        }
+    }
+
+    /// Bytes of so many rows; `usize::MAX` as for [one](Self::row_bytes).
+    pub fn rows_bytes(&self, rows: usize) -> usize {
+        self.row_bytes().saturating_mul(rows)
     }
 
     /// Most rows of a sample.
@@ -166,9 +176,9 @@ impl Field {
         }
     }
 
-    /// Bytes of the largest sample.
+    /// Bytes of the largest sample; `usize::MAX` as for a [row](Self::row_bytes).
     pub fn bytes_max(&self) -> usize {
-        self.rows_max() * self.row_bytes()
+        self.rows_bytes(self.rows_max())
     }
 }
 
@@ -293,6 +303,13 @@ mod tests {
         let boxes = Field::varying("boxes", Kind::F32, &[5], 12);
         assert_eq!(boxes.to_string(), "boxes f32 [≤ 12, 5]");
         assert_eq!((boxes.row_bytes(), boxes.bytes_max()), (20, 240));
+        let none = Field::new("none", Kind::F32, &[usize::MAX, 2, 0]);
+        assert_eq!((none.row_bytes(), none.bytes_max()), (0, 0));
+        for shape in [&[1 << 62, 4][..], &[1 << 40, 1 << 40, 1 << 40]] {
+            let endless = Field::varying("endless", Kind::F32, shape, 3);
+            assert_eq!(endless.row_bytes(), usize::MAX, "{shape:?}");
+            assert_eq!(endless.bytes_max(), usize::MAX, "{shape:?}");
+        }
         let label = Field::new("label", Kind::I32, &[]);
         assert_eq!(
             (label.to_string().as_str(), label.bytes_max()),

@@ -152,7 +152,7 @@ impl Places for Pool {
     type Place = Pooled;
 
     fn place(&mut self, field: &Field, rows: usize) -> Result<Pooled, DataError> {
-        self.take(rows * field.row_bytes())
+        self.take(field.rows_bytes(rows))
     }
 }
 

@@ -222,7 +222,7 @@ impl Places for Given {
     type Place = Filled;
 
     fn place(&mut self, field: &Field, rows: usize) -> Result<Filled, DataError> {
-        let (memory, bytes) = (self.0.next(), rows * field.row_bytes());
+        let (memory, bytes) = (self.0.next(), field.rows_bytes(rows));
         let memory = memory.filter(|memory| memory.len_bytes() == bytes);
         let wrong = || DataError::Asked(format!("{field} of {rows} rows takes {bytes} bytes"));
         memory.map(Filled).ok_or_else(wrong)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import eager  # noqa: F401
 import torch
 from torch import nn
 

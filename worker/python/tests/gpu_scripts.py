@@ -3,6 +3,7 @@
 import ctypes
 import sys
 
+import eager  # noqa: F401
 import torch
 from torch import nn
 from torch.utils.data import Dataset

@@ -6,22 +6,20 @@ import sys
 import time
 from pathlib import Path
 
+import eager  # noqa: F401
 import torch
+import torch._meta_registrations  # DTensors need it.
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import tradewind as tw
 from scripts import Lines, killed_once, loss_of
 from telling import join
 from telling import told as told_always
 from telling import told_in_training as told
-
-# DTensors need all of it.
-del sys.modules["torch._dynamo"], torch._dynamo
-
-from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: E402
-from torch.distributed.tensor import Shard  # noqa: E402
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module  # noqa: E402
 
 
 def model(seed: int = 3) -> nn.Module:

@@ -3,9 +3,9 @@
 import os
 import sys
 import time
-import types
 from datetime import timedelta
 
+import eager  # noqa: F401
 import torch
 import torch.distributed as dist
 
@@ -13,9 +13,6 @@ import tradewind as tw
 from scripts import Lines, killed_once, loss_of, model
 from telling import told
 from tradewind import _names
-
-# What process groups use of it, beside what `scripts` has of it.
-sys.modules["torch._dynamo"].trace_rules = types.SimpleNamespace(clear_lru_cache=lambda: None)
 
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 

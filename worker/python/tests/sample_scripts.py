@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+import eager  # noqa: F401
 import torch
 from torch import nn
 

@@ -7,22 +7,15 @@ import signal
 import sys
 import threading
 import time
-import types
 from pathlib import Path
 
+import eager  # noqa: F401
 import torch
 from torch import nn
 from torch.utils.data import Dataset
 
 import tradewind as tw
 from telling import join, told, told_in_training
-
-# Optimizers import torch._dynamo to tell it that they are not to be compiled. Nothing is compiled here, and the
-# import takes nearly as long as that of torch: this is what they use of it.
-_dynamo = types.ModuleType("torch._dynamo")
-_dynamo.disable = lambda function, *_, **__: function
-_dynamo.graph_break = lambda: None
-sys.modules[_dynamo.__name__] = torch._dynamo = _dynamo
 
 SAMPLES = 256
 #: Seconds that a sample of SlowLines takes.

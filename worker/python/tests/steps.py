@@ -4,6 +4,7 @@ import os
 import sys
 from pathlib import Path
 
+import eager  # noqa: F401
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset

@@ -3,6 +3,7 @@
 import functools
 import sys
 
+import eager  # noqa: F401
 import torch
 from torch import nn
 

@@ -260,7 +260,7 @@ impl Places for Memories<'_> {
             let made = made.map_err(|error| failed(without_stack(&error.to_string())))?;
             return Ok(Filled::Varying(made));
         }
-        let bytes = rows * field.row_bytes();
+        let bytes = field.rows_bytes(rows);
         let memory = match self.device.is_cuda() {
             true => BatchMemory::page_locked(bytes).map_err(|error| failed(error.to_string()))?,
             false => BatchMemory::Pooled(self.pool.take(bytes)?),

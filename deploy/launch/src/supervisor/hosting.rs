@@ -36,6 +36,11 @@ impl Hosting {
         }
     }
 
+    /// Who hosts it, as far as is known.
+    pub(super) fn host(&self) -> Option<u32> {
+        self.at
+    }
+
     /// Whether this server hosts it, as far as is known.
     pub(super) fn is_at(&self, server: u32) -> bool {
         self.at == Some(server)

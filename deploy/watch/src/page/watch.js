@@ -7,6 +7,9 @@ const TOKEN = new URLSearchParams(location.search).get("token") || "";
 const LINES_MAX = 8; // groups that have a line of their own in a chart
 const EVENTS_SHOWN = 400;
 const TEXT_LINES_MAX = 3000;
+const INCIDENTS_SHOWN = 5;
+const INCIDENT_SECONDS = 10; // what follows a fault so soon belongs to it
+const BEGINS = ["process_died", "process_killed", "server_lost", "rank_lost"];
 const PARTS = ["computing", "waiting for data", "reducing", "exchanging", "held back", "for nothing", "no step"];
 const MEANING = {
   "computing": "forward and backward of gradients that were applied",
@@ -16,6 +19,15 @@ const MEANING = {
   "held back": "waiting for slower groups, as the consistency policy asks",
   "for nothing": "gradients that were skipped, left out, or computed again after a resume",
   "no step": "processes that started, died, or formed their group",
+};
+const COLUMNS = {
+  "lag": "exchanges that this group is behind the fastest one",
+  "delay": "updates that others made between this group's pull and its push",
+  "step": "seconds from one exchange to the next, with all waiting",
+  "own work": "the same without what the group is held back for slower ones: the slowest group has the most",
+  "life": "how often it was started",
+  "answers for": "shards that groups exchange with this server",
+  "lease": "until when it counts as there if it stays silent",
 };
 
 // ---- what is kept ----------------------------------------------------------------------------------------------------
@@ -387,7 +399,7 @@ function table(id, heads, rows) {
   const head = heads.join("|");
   if (place.dataset.heads !== head || !place.tBodies.length) {
     place.dataset.heads = head;
-    const cells = heads.map((name) => el("th", { class: name.startsWith(">") ? "n" : null, scope: "col" }, name.replace(/^>/, "")));
+    const cells = heads.map((name) => el("th", { class: name.startsWith(">") ? "n" : null, scope: "col", title: COLUMNS[name.replace(/^>/, "")] || null }, name.replace(/^>/, "")));
     place.replaceChildren(el("thead", {}, el("tr", {}, ...cells)), el("tbody"));
   }
   const body = place.tBodies[0];
@@ -424,10 +436,18 @@ function miniBar(times) {
     node: () => el("div", { class: "stack mini" }, ...parts.map((part, at) => el("i", { style: { width: `${(100 * part) / all}%`, background: `var(--p${at})` } }))) };
 }
 
+/** What a step takes of a group that waits for no other. */
+function ownWork(row) {
+  if (!row.times) return DASH;
+  const { computing, reading, reducing, exchanging, waiting } = row.times;
+  const own = computing + reading + reducing + exchanging;
+  return own + waiting > 0 ? seconds((row.step_seconds * own) / (own + waiting)) : DASH;
+}
+
 function showGroups(run) {
   const { look } = run;
   const all = look.groups.map((row) => row.group);
-  const hasGpu = look.groups.some((row) => row.gpu), width = hasGpu ? 12 : 11;
+  const hasGpu = look.groups.some((row) => row.gpu), width = hasGpu ? 13 : 12;
   const rows = [];
   for (const row of look.groups) {
     const at = all.indexOf(row.group), isOpen = opened.has(row.group);
@@ -444,7 +464,7 @@ function showGroups(run) {
         `${row.ranks.length || row.size} of ${row.size}`,
         number(row.clock),
         { text: number(row.lag), tone: bound !== null && row.lag > bound ? "warn" : "" },
-        number(row.delay), number(row.loss), number(row.samples_per_second, 3), seconds(row.step_seconds),
+        number(row.delay), number(row.loss), number(row.samples_per_second, 3), seconds(row.step_seconds), ownWork(row),
         run.look.over ? (row.latest === null ? DASH : moment(row.latest - look.begun)) : ago(run, row.latest),
         ...(!hasGpu ? [] : [row.gpu ? { text: `${percent(row.gpu.utilization)}, ${bytes(row.gpu.device_memory_bytes)}`, title: `of ${bytes(row.gpu.device_memory_bytes_total)}` } : DASH]),
       ],
@@ -462,7 +482,7 @@ function showGroups(run) {
     }
     if (!row.ranks.length) rows.push({ key: "none" + row.group, class: "inner", cells: [{ span: width, text: "its ranks are not known here" }] });
   }
-  table("groups", ["group", "doing", "last exchanges", ">ranks", ">exchanges", ">lag", ">delay", ">loss", ">samples/s", ">step", look.over ? ">last at" : ">last", ...(hasGpu ? [">GPU"] : [])], rows);
+  table("groups", ["group", "doing", "last exchanges", ">ranks", ">exchanges", ">lag", ">delay", ">loss", ">samples/s", ">step", ">own work", look.over ? ">last at" : ">last", ...(hasGpu ? [">GPU"] : [])], rows);
   $("groups-section").hidden = rows.length === 0;
 }
 
@@ -497,7 +517,7 @@ function tiles(run) {
   if (!look.over) all.push(["Samples a second", number(look.samples_per_second, 3), ""], ["Time left", seconds(look.seconds_left), ""]);
   if (look.begun !== null) all.push(["Trained for", moment((look.over ? look.latest : look.now) - look.begun), `from ${new Date(look.begun * 1000).toLocaleString()}`]);
   all.push(["Goodput", percent(look.goodput), "the part of all ranks' time in which gradients were computed that were applied"]);
-  if (look.snapshot) all.push(["Snapshot", `${look.snapshot.number}`, look.snapshot.wall ? ago(run, look.snapshot.wall) : ""]);
+  if (look.snapshot) all.push(["Last snapshot", `no. ${look.snapshot.number}`, look.snapshot.wall ? ago(run, look.snapshot.wall) : ""]);
   if (look.lost && (look.lost.updates || look.lost.samples)) all.push(["Lost", `${number(look.lost.samples)} samples`, `${number(look.lost.updates)} updates of blocks that were acknowledged`]);
   const key = JSON.stringify(all);
   if ($("tiles").dataset.key === key) return;
@@ -511,7 +531,8 @@ function showHead(run) {
   text("state", look.state);
   $("state").className = "pill " + (look.tone);
   text("sentence", look.sentence ? look.sentence[0].toUpperCase() + look.sentence.slice(1) + "." : "");
-  text("facts", [look.how, look.folder, ...look.jobs].join(" · "));
+  const how = look.staleness_bound === null ? look.how : `${look.how} (staleness bound ${look.staleness_bound})`;
+  text("facts", [how, look.folder, ...look.jobs].join(" · "));
   const part = look.budget ? Math.min(1, look.samples / look.budget) : 0;
   $("bar").firstChild.style.width = percent(part, 2).replace(" ", "");
   $("bar").setAttribute("aria-valuenow", String(Math.round(100 * part)));
@@ -533,12 +554,46 @@ function showTime(run) {
   if (all > 0) $("time-legend").append(el("li", { class: "quiet" }, `of ${seconds(all)} of all ranks together`));
 }
 
+/** Faults with what was done about each. One begins with a process, server or rank that is gone, and has what mended things soon after it. */
+function incidents(run) {
+  const all = [];
+  for (const event of run.events) {
+    const last = all[all.length - 1];
+    const isSoon = last !== undefined && event.wall - last.until < INCIDENT_SECONDS;
+    if (BEGINS.includes(event.kind)) {
+      // The launcher tells of a process, and the coordinator of the same server or rank.
+      if (isSoon && event.kind !== last.kind && event.server === last.server && event.group === last.group) continue;
+      all.push({ begun: event.wall, until: event.wall, kind: event.kind, server: event.server, group: event.group, what: event.text, mended: [] });
+    } else if (isSoon && (event.mended || event.kind === "group_formed")) {
+      last.until = event.wall;
+      last.mended.push(`${event.text} (after ${seconds(event.wall - last.begun)})`);
+    }
+  }
+  return all;
+}
+
+function showIncidents(run) {
+  const { look } = run;
+  const all = incidents(run), rows = all.slice(-INCIDENTS_SHOWN).reverse();
+  const items = rows.map((is) => el("li", {},
+    el("b", {}, `${clock(is.begun)}${look.begun === null ? "" : `, ${moment(is.begun - look.begun)} into training`}: `),
+    [is.what, ...is.mended].join("; ") + "."));
+  if (all.length > rows.length) items.push(el("li", { class: "quiet" }, `${number(all.length - rows.length)} before that are among the events.`));
+  const lost = look.lost;
+  if (all.length && lost) items.push(el("li", {}, lost.updates || lost.samples
+    ? `Lost for good: ${number(lost.updates)} updates of blocks and ${number(lost.samples)} samples that servers had acknowledged.`
+    : "Nothing that servers had acknowledged was lost."));
+  $("incidents").hidden = !items.length;
+  $("incidents").replaceChildren(...items);
+}
+
 function showEvents(run) {
   const begun = run.look.begun;
+  showIncidents(run);
   const all = run.events.filter((event) => which === "all" || event.fault);
   const rows = all.slice(-EVENTS_SHOWN).reverse();
   const items = rows.map((event) => el("li", { class: event.mended ? "mended" : event.fault ? "fault" : event.kind === "snapshot" ? "snapshot" : null, title: event.kind },
-    el("time", { title: new Date(event.wall * 1000).toLocaleString() }, begun === null ? clock(event.wall) : moment(event.wall - begun)), el("i"), el("p", {}, event.text)));
+    el("time", { title: new Date(event.wall * 1000).toLocaleString() }, clock(event.wall) + (begun === null ? "" : ` · ${moment(event.wall - begun)}`)), el("i"), el("p", {}, event.text)));
   if (!items.length) items.push(el("li", { class: "none" }, which === "faults" ? "no faults" : "nothing yet"));
   else if (all.length > rows.length || run.look.events > run.events.length) items.push(el("li", { class: "none" }, "older ones are in events.jsonl"));
   $("events").replaceChildren(...items);
@@ -733,7 +788,7 @@ document.addEventListener("keydown", (event) => {
 function connection(isOn, closed) {
   const place = $("link"), gone = $("gone");
   place.className = isOn ? "on" : "off";
-  place.replaceChildren(el("span", {}, isOn ? "live" : "no connection"));
+  place.replaceChildren(el("span", {}, isOn ? "connected" : "no connection"));
   gone.hidden = isOn;
   const run = runs[shown];
   const asOf = run ? ` What is shown is as of ${clock(run.look.now + run.skew)}.` : "";

@@ -226,6 +226,20 @@ fn the_page_shows_what_is_in_the_run() {
     assert!(at("rank 1 of group 2 was killed") < at("server 0 answers for shard 1"));
     assert!(at("server 0 answers for shard 1") < at("server 1 was killed by signal 9"));
     assert!(!events.contains("another run"));
+    // Each in a sentence, with what was done about it.
+    let incidents = browser.text("#incidents");
+    let told: Vec<&str> = incidents.lines().collect();
+    let [rank, server, lost] = told[..] else {
+        panic!("{incidents}")
+    };
+    assert!(
+        rank.ends_with("0:22 into training: rank 1 of group 2 was killed by signal 9."),
+        "{rank}"
+    );
+    let mended = "0:13 into training: server 1 was killed by signal 9; server 0 answers for shard 1: server 1 is gone \
+                  (after 400 ms); server 1 is started again, as life 2 (after 500 ms).";
+    assert!(server.ends_with(mended), "{server}");
+    assert_eq!(lost, "Nothing that servers had acknowledged was lost.");
     let rows = browser.value(
         "[...document.querySelectorAll('#groups tbody tr')].map(row => row.cells[4].innerText)",
     );

@@ -1,61 +1,46 @@
 //! What a compressed block may bring: whatever the bytes are, values that come out are finite.
 
-use bolero::produce;
 use tradewind_common::compress::Compression;
 use tradewind_common::finite::all_finite;
-use tradewind_fuzz::changed;
+use tradewind_fuzz::{Turn, target};
 
 /// Longest block.
-const VALUES_MAX: usize = 1_200;
+const VALUES_MAX: u64 = 1_200;
 
 const FRACTIONS: [f64; 4] = [1e-9, 0.01, 0.5, 1.0];
 
 #[test]
-#[ignore = "new inputs each time: make fuzz"]
 fn of_any_bytes_come_finite_values_or_a_refusal() {
-    let inputs = (
-        forms(),
-        0..VALUES_MAX,
-        changed(examples()),
-        produce::<bool>(),
-    );
-    bolero::check!()
-        .with_generator(inputs)
-        .with_iterations(super::MANY)
-        .for_each(|(form, values, bytes, fits)| {
-            let form = form_of(*form);
-            let mut bytes = bytes.clone();
-            if *fits {
-                bytes.resize(form.encoded_max(*values), 0);
-            }
-            decoded(form, &bytes, *values);
-        });
+    target!(examples()).each(|bytes, mut turn| {
+        let (form, fits) = (drawn(&mut turn), turn.flip());
+        let values = turn.below(VALUES_MAX) as usize;
+        let mut bytes = bytes.to_vec();
+        if fits {
+            bytes.resize(form.encoded_max(values), 0);
+        }
+        decoded(form, &bytes, values);
+    });
 }
 
 #[test]
-#[ignore = "new inputs each time: make fuzz"]
 fn what_is_encoded_is_decoded() {
-    let inputs = (forms(), changed(examples()), produce::<bool>());
-    bolero::check!()
-        .with_generator(inputs)
-        .with_iterations(super::MANY)
-        .for_each(|(form, bytes, with_residual)| {
-            let form = form_of(*form);
-            let values: Vec<f32> = numbers(bytes);
-            let mut residual: Vec<f32> = values.iter().rev().map(|value| value / 3.0).collect();
-            let mut encoded = Vec::new();
-            form.encode(
-                &values,
-                with_residual.then_some(&mut residual[..]),
-                &mut encoded,
-            );
-            assert!(all_finite(&residual), "{form}");
-            assert_eq!(encoded.len(), form.encoded_max(values.len()), "{form}");
-            let out = decoded(form, &encoded, values.len()).expect("its own encoding");
-            if !form.lossy() {
-                assert_eq!(out, values);
-            }
-        });
+    target!(examples()).each(|bytes, mut turn| {
+        let (form, with_residual) = (drawn(&mut turn), turn.flip());
+        let values: Vec<f32> = numbers(bytes);
+        let mut residual: Vec<f32> = values.iter().rev().map(|value| value / 3.0).collect();
+        let mut encoded = Vec::new();
+        form.encode(
+            &values,
+            with_residual.then_some(&mut residual[..]),
+            &mut encoded,
+        );
+        assert!(all_finite(&residual), "{form}");
+        assert_eq!(encoded.len(), form.encoded_max(values.len()), "{form}");
+        let out = decoded(form, &encoded, values.len()).expect("its own encoding");
+        if !form.lossy() {
+            assert_eq!(out, values);
+        }
+    });
 }
 
 /// The values of a block, if the bytes are one; both ways to have them agree.
@@ -82,6 +67,10 @@ fn forms() -> std::ops::Range<usize> {
     0..3 + FRACTIONS.len()
 }
 
+fn drawn(turn: &mut Turn) -> Compression {
+    form_of(turn.below(forms().end as u64) as usize)
+}
+
 fn form_of(number: usize) -> Compression {
     match number {
         0 => Compression::None,
@@ -106,7 +95,7 @@ fn numbers(bytes: &[u8]) -> Vec<f32> {
 }
 
 fn examples() -> Vec<Vec<u8>> {
-    let values: Vec<f32> = (0..VALUES_MAX / 2)
+    let values: Vec<f32> = (0..VALUES_MAX as usize / 2)
         .map(|at| (at as f32 - 300.0) * 1e-3)
         .collect();
     let extremes = [f32::MAX, -f32::MAX, f32::MIN_POSITIVE, 1e-45, -0.0, 1.0];

@@ -8,7 +8,7 @@ use tradewind_common::spec::RunSpec;
 use tradewind_common::{Generation, Layout, ServerId, ShardId};
 use tradewind_core::shard::Shard;
 use tradewind_core::view::View;
-use tradewind_fuzz::changed;
+use tradewind_fuzz::target;
 use tradewind_proto::frame::{Part, Reader};
 use tradewind_proto::v1;
 use tradewind_server::record::{Incoming, most_of};
@@ -23,61 +23,56 @@ const FILL: Generation = Generation(9);
 const RECORD_BYTES_MAX: usize = 1 << 16;
 
 #[test]
-#[ignore = "new inputs each time: make fuzz"]
 fn a_record_is_applied_whole_or_refused() {
     let spec = Arc::new(spec());
     let layout = spec.check().expect("a run");
-    bolero::check!()
-        .with_generator(changed(examples()))
-        .with_iterations(super::MANY)
-        .for_each(|bytes| {
-            let mut copy = copy(&spec, &layout);
-            let mut reader = Reader::<v1::Record>::new(RECORD_BYTES_MAX);
-            let mut bytes = Bytes::copy_from_slice(bytes);
-            let mut arriving: Option<Incoming> = None;
-            while let Ok(Some(part)) = reader.next(&mut bytes) {
-                let incoming = match part {
-                    Part::Head(head, bulk) => {
-                        let length =
-                            |block| layout.block(block).map_or(0, |block| block.elements.len());
-                        if most_of(&head, bulk, length).is_err() {
-                            return;
-                        }
-                        Incoming::new(head, bulk)
+    target!(examples()).each(|bytes, _| {
+        let mut copy = copy(&spec, &layout);
+        let mut reader = Reader::<v1::Record>::new(RECORD_BYTES_MAX);
+        let mut bytes = Bytes::copy_from_slice(bytes);
+        let mut arriving: Option<Incoming> = None;
+        while let Ok(Some(part)) = reader.next(&mut bytes) {
+            let incoming = match part {
+                Part::Head(head, bulk) => {
+                    let length =
+                        |block| layout.block(block).map_or(0, |block| block.elements.len());
+                    if most_of(&head, bulk, length).is_err() {
+                        return;
                     }
-                    Part::Bulk(piece) => {
-                        let mut incoming = arriving.take().expect("after a head");
-                        incoming.take(&piece);
-                        incoming
-                    }
-                };
-                if !incoming.is_complete() {
-                    arriving = Some(incoming);
-                    continue;
+                    Incoming::new(head, bulk)
                 }
-                let Ok(record) = incoming.finish() else {
-                    continue;
-                };
-                let before = copy.digest();
-                let confirmed = copy.handle_record(record);
-                match confirmed {
-                    Ok(confirm) => assert_eq!((confirm.log, confirm.fill), (LOG, FILL)),
-                    Err(_) => assert_eq!(
-                        copy.digest(),
-                        before,
-                        "a refused record has changed a block"
-                    ),
+                Part::Bulk(piece) => {
+                    let mut incoming = arriving.take().expect("after a head");
+                    incoming.take(&piece);
+                    incoming
                 }
-                for (_, block) in copy.blocks() {
-                    let values = block.values();
-                    assert!(
-                        values.is_err()
-                            || values.is_ok_and(|values| values.len() == block.length())
-                    );
-                }
-                while copy.poll_output().is_some() {}
+            };
+            if !incoming.is_complete() {
+                arriving = Some(incoming);
+                continue;
             }
-        });
+            let Ok(record) = incoming.finish() else {
+                continue;
+            };
+            let before = copy.digest();
+            let confirmed = copy.handle_record(record);
+            match confirmed {
+                Ok(confirm) => assert_eq!((confirm.log, confirm.fill), (LOG, FILL)),
+                Err(_) => assert_eq!(
+                    copy.digest(),
+                    before,
+                    "a refused record has changed a block"
+                ),
+            }
+            for (_, block) in copy.blocks() {
+                let values = block.values();
+                assert!(
+                    values.is_err() || values.is_ok_and(|values| values.len() == block.length())
+                );
+            }
+            while copy.poll_output().is_some() {}
+        }
+    });
 }
 
 /// Server 2 as a copy of the shard of which server 1 is the primary.

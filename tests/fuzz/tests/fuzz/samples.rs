@@ -3,12 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use bolero::produce;
 use serde_json::Value;
 use tradewind_data::idx::Idx;
 use tradewind_data::packed::{Compression, Packed, Settings, Writer};
 use tradewind_data::{Arrays, Field, Hdf5Folder, Kind, Memory, Source, batch_bytes, read_batch};
-use tradewind_fuzz::changed;
+use tradewind_fuzz::target;
 
 /// Largest batch that is read: memory for it is had before.
 const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -53,22 +52,18 @@ fn packed(path: &Path, compression: Compression) -> Vec<u8> {
 }
 
 #[test]
-#[ignore = "new inputs each time: make fuzz"]
 fn a_packed_file_is_read_or_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("samples.pack");
     let examples =
         [Compression::None, Compression::Lz4].map(|compression| packed(&path, compression));
-    bolero::check!()
-        .with_generator((changed(examples), produce::<bool>()))
-        .with_iterations(super::SOME)
-        .for_each(|(bytes, seal)| {
-            let sealed = seal.then(|| sealed(bytes)).flatten();
-            fs::write(&path, sealed.as_ref().unwrap_or(bytes)).expect("it is written");
-            if let Ok(packed) = Packed::open(&path) {
-                read_all(&packed);
-            }
-        });
+    target!(examples).each(|bytes, mut turn| {
+        let sealed = turn.flip().then(|| sealed(bytes)).flatten();
+        fs::write(&path, sealed.as_deref().unwrap_or(bytes)).expect("it is written");
+        if let Ok(packed) = Packed::open(&path) {
+            read_all(&packed);
+        }
+    });
 }
 
 /// The same with checksums that fit, if its end says where things are.
@@ -98,7 +93,6 @@ fn sealed(bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[test]
-#[ignore = "new inputs each time: make fuzz"]
 fn arrays_are_read_or_named() {
     let npy = |kind: &str, shape: &str, numbers: usize| {
         let mut head = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}");
@@ -118,16 +112,13 @@ fn arrays_are_read_or_named() {
     ];
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("x.npy");
-    bolero::check!()
-        .with_generator(changed(examples))
-        .with_iterations(super::SOME)
-        .for_each(|bytes| {
-            fs::write(&path, bytes).expect("it is written");
-            match Arrays::open(&path, None) {
-                Ok(arrays) => read_all(&arrays),
-                Err(error) => assert!(!error.to_string().is_empty()),
-            }
-        });
+    target!(examples).each(|bytes, _| {
+        fs::write(&path, bytes).expect("it is written");
+        match Arrays::open(&path, None) {
+            Ok(arrays) => read_all(&arrays),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    });
 }
 
 /// A ZIP archive of one entry that is stored as it is.
@@ -163,7 +154,6 @@ fn npz(name: &str, content: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-#[ignore = "new inputs each time: make fuzz"]
 fn a_list_of_files_is_read_or_named() {
     let first = r#"{"tradewind_manifest":1,"layout":"image=image","fields":[{"name":"image","kind":"f32","shape":[2,3],"classes":null,"rows":"one"}]}"#;
     let examples = [
@@ -175,31 +165,28 @@ fn a_list_of_files_is_read_or_named() {
     ];
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("samples.manifest");
-    bolero::check!()
-        .with_generator((changed(examples), 0..9u8))
-        .with_iterations(super::SOME)
-        .for_each(|(bytes, seal)| {
-            let mut bytes = bytes.clone();
-            if *seal > 0 {
-                let files = bytes
-                    .iter()
-                    .filter(|byte| **byte == b'\n')
-                    .count()
-                    .saturating_sub(1);
-                bytes.extend(
-                    format!("crc32 {:08x} of {files} files\n", crc32fast::hash(&bytes)).bytes(),
-                );
-            }
-            fs::write(&path, bytes).expect("it is written");
-            match Hdf5Folder::open(&path, None) {
-                Ok(files) => assert!(files.len() > 0),
-                Err(error) => assert!(!error.to_string().is_empty()),
-            }
-        });
+    // What has been checked is noted, a bit for each sample, of which there may be 2³².
+    target!(examples).within(600 << 20).each(|bytes, mut turn| {
+        let mut bytes = bytes.to_vec();
+        if turn.below(9) > 0 {
+            let files = bytes
+                .iter()
+                .filter(|byte| **byte == b'\n')
+                .count()
+                .saturating_sub(1);
+            bytes.extend(
+                format!("crc32 {:08x} of {files} files\n", crc32fast::hash(&bytes)).bytes(),
+            );
+        }
+        fs::write(&path, bytes).expect("it is written");
+        match Hdf5Folder::open(&path, None) {
+            Ok(files) => assert!(files.len() > 0),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    });
 }
 
 #[test]
-#[ignore = "new inputs each time: make fuzz"]
 fn an_idx_file_has_what_its_head_says() {
     let images = [
         &[0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 2][..],
@@ -207,19 +194,16 @@ fn an_idx_file_has_what_its_head_says() {
     ]
     .concat();
     let labels = [&[0, 0, 8, 1, 0, 0, 0, 3][..], &[7, 8, 9]].concat();
-    bolero::check!()
-        .with_generator(changed([images, labels]))
-        .with_iterations(super::MANY)
-        .for_each(|bytes| {
-            if let Ok(images) = Idx::<3>::parse(bytes) {
-                assert_eq!(
-                    images.extents.iter().product::<usize>(),
-                    images.values.len()
-                );
-                assert_eq!(bytes.len(), 16 + images.values.len());
-            }
-            if let Ok(labels) = Idx::<1>::parse(bytes) {
-                assert_eq!(bytes.len(), 8 + labels.extents[0]);
-            }
-        });
+    target!([images, labels]).each(|bytes, _| {
+        if let Ok(images) = Idx::<3>::parse(bytes) {
+            assert_eq!(
+                images.extents.iter().product::<usize>(),
+                images.values.len()
+            );
+            assert_eq!(bytes.len(), 16 + images.values.len());
+        }
+        if let Ok(labels) = Idx::<1>::parse(bytes) {
+            assert_eq!(bytes.len(), 8 + labels.extents[0]);
+        }
+    });
 }

@@ -11,7 +11,7 @@ use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, RunId, Shar
 use tradewind_core::decided::{Decided, Verdict};
 use tradewind_core::order::ShardFile;
 use tradewind_core::state::BlockState;
-use tradewind_fuzz::changed;
+use tradewind_fuzz::target;
 use tradewind_server::snapshot::manifest::{self, Manifest};
 use tradewind_server::snapshot::{FORMAT, Folder, read, write};
 
@@ -21,6 +21,27 @@ const NUMBER: u64 = 4;
 
 /// What the optimizer keeps for each parameter.
 const SLOTS: usize = 1;
+
+/// Blocks of these lengths, the first of which is of parameters.
+fn states(lengths: &[usize]) -> Vec<BlockState> {
+    let state = |(number, length): (u32, &usize)| {
+        let decided = Decided {
+            clock: Clock(3),
+            verdict: Verdict::Applied,
+            delay: 1,
+        };
+        let slots = if number == 0 { SLOTS } else { 0 };
+        BlockState {
+            id: BlockId(number),
+            values: Arc::new(vec![1.5; *length]),
+            slots: (0..slots).map(|_| Arc::new(vec![0.25; *length])).collect(),
+            version: 4,
+            samples_applied: 64,
+            decided: BTreeMap::from([(GroupId(1), (Incarnation(5), decided))]),
+        }
+    };
+    (0..).zip(lengths).map(state).collect()
+}
 
 /// A snapshot of a run with one shard.
 struct Written {
@@ -37,27 +58,8 @@ impl Written {
         let folder = Folder::new(within.path());
         let run = RunId::new("climate").expect("a name");
         let layout = spec().layout().expect("a run");
-        let states: Vec<BlockState> = layout
-            .blocks
-            .iter()
-            .map(|block| {
-                let length = block.elements.len();
-                let decided = Decided {
-                    clock: Clock(3),
-                    verdict: Verdict::Applied,
-                    delay: 1,
-                };
-                let slots = if block.id == BlockId(0) { SLOTS } else { 0 };
-                BlockState {
-                    id: block.id,
-                    values: Arc::new(vec![1.5; length]),
-                    slots: (0..slots).map(|_| Arc::new(vec![0.25; length])).collect(),
-                    version: 4,
-                    samples_applied: 64,
-                    decided: BTreeMap::from([(GroupId(1), (Incarnation(5), decided))]),
-                }
-            })
-            .collect();
+        let lengths = layout.blocks.iter().map(|block| block.elements.len());
+        let states = states(&lengths.collect::<Vec<_>>());
         let file = write::shard(&folder, &run, NUMBER, ShardId(0), &states).expect("it is written");
         let written = Self {
             folder,
@@ -100,6 +102,19 @@ impl Written {
         fs::write(self.folder.manifest(&self.run, NUMBER), all).expect("it is written");
     }
 
+    /// All blocks of a file in the place of the shard's, which the manifest knows.
+    fn read_shard(&self, bytes: &[u8]) -> Result<Vec<BlockState>, read::NoneLeft> {
+        fs::write(self.shard_file(), bytes).expect("it is written");
+        let file = ShardFile {
+            bytes: bytes.len() as u64,
+            digest: blake3::hash(bytes).to_hex().to_string(),
+            ..self.file.clone()
+        };
+        let manifest = serde_json::to_vec(&self.manifest(file)).expect("JSON");
+        self.put_manifest(&manifest);
+        self.read()
+    }
+
     /// All blocks, or why not.
     fn read(&self) -> Result<Vec<BlockState>, read::NoneLeft> {
         let all: Vec<BlockId> = self.layout.blocks.iter().map(|block| block.id).collect();
@@ -117,53 +132,44 @@ impl Written {
 }
 
 #[test]
-#[ignore = "new inputs each time: make fuzz"]
 fn a_manifest_is_taken_as_a_whole_or_named() {
     let written = Written::new();
     let json = serde_json::to_vec_pretty(&written.manifest(written.file.clone())).expect("JSON");
     written.put_manifest(&json);
     written.read().expect("the example is right");
-    bolero::check!()
-        .with_generator(changed([json]))
-        .with_iterations(super::SOME)
-        .for_each(|json| {
-            written.put_manifest(json);
-            if let Err(why) = written.read() {
-                assert!(!why.to_string().is_empty());
-            }
-            let verified = manifest::verify::<IgnoredAny>(
-                &written.folder,
-                &written.run,
-                NUMBER,
-                &mut |_, _| {},
-            );
-            if let Err(damaged) = verified {
-                assert!(!damaged.to_string().is_empty());
-            }
-        });
+    target!([json]).each(|json, _| {
+        written.put_manifest(json);
+        if let Err(why) = written.read() {
+            assert!(!why.to_string().is_empty());
+        }
+        let verified =
+            manifest::verify::<IgnoredAny>(&written.folder, &written.run, NUMBER, &mut |_, _| {});
+        if let Err(damaged) = verified {
+            assert!(!damaged.to_string().is_empty());
+        }
+    });
 }
 
 #[test]
-#[ignore = "new inputs each time: make fuzz"]
 fn a_file_of_a_shard_is_taken_as_a_whole_or_named() {
     let written = Written::new();
-    let bytes = fs::read(written.shard_file()).expect("it is there");
-    bolero::check!()
-        .with_generator(changed([bytes]))
-        .with_iterations(super::SOME)
-        .for_each(|bytes| {
-            fs::write(written.shard_file(), bytes).expect("it is written");
-            let file = ShardFile {
-                bytes: bytes.len() as u64,
-                digest: blake3::hash(bytes).to_hex().to_string(),
-                ..written.file.clone()
-            };
-            let manifest = serde_json::to_vec(&written.manifest(file)).expect("JSON");
-            written.put_manifest(&manifest);
-            let Ok(states) = written.read() else { return };
-            for (state, block) in states.iter().zip(&written.layout.blocks) {
-                assert_eq!(state.values.len(), block.elements.len());
-                assert!(state.values.iter().all(|value| value.is_finite()));
-            }
-        });
+    let own = fs::read(written.shard_file()).expect("it is there");
+    // Those of other runs are right as well, but for this one.
+    let others = [&[3, 1][..], &[2, 3], &[3], &[3, 2, 1]].map(|lengths| {
+        let (folder, run) = (&written.folder, &written.run);
+        let file = write::shard(folder, run, NUMBER, ShardId(0), &states(lengths));
+        let name = file.expect("it is written").name;
+        fs::read(folder.snapshot(run, NUMBER).join(name)).expect("it is there")
+    });
+    assert_ne!(others[0], own);
+    written.read_shard(&own).expect("the example is right");
+    target!(others.into_iter().chain([own])).each(|bytes, _| {
+        let Ok(states) = written.read_shard(bytes) else {
+            return;
+        };
+        for (state, block) in states.iter().zip(&written.layout.blocks) {
+            assert_eq!(state.values.len(), block.elements.len());
+            assert!(state.values.iter().all(|value| value.is_finite()));
+        }
+    });
 }

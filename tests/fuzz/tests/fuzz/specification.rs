@@ -5,7 +5,7 @@ use tradewind_common::compress::Compression;
 use tradewind_common::optimizer::{Adam, Sgd};
 use tradewind_common::spec::{ConsistencySpec, Frozen, OptimizerSpec, RunSpec};
 use tradewind_common::{TensorKind, TensorSpec};
-use tradewind_fuzz::changed;
+use tradewind_fuzz::target;
 use tradewind_proto::holding::{placement_from_wire, placement_to_wire};
 use tradewind_proto::v1;
 
@@ -13,40 +13,36 @@ use tradewind_proto::v1;
 const BLOCKS_MAX: u64 = 1 << 12;
 
 #[test]
-#[ignore = "new inputs each time: make fuzz"]
 fn a_specification_that_is_taken_comes_back_the_same() {
-    bolero::check!()
-        .with_generator(changed(examples()))
-        .with_iterations(super::MANY)
-        .for_each(|bytes| {
-            let Ok(wire) = v1::RunSpec::decode(&bytes[..]) else {
-                return;
-            };
-            let Ok(spec) = RunSpec::try_from(wire) else {
-                return;
-            };
-            if is_large(&spec) {
-                return;
-            }
-            let Ok(layout) = spec.check() else { return };
-            let elements: u64 = spec
-                .tensors
-                .iter()
-                .map(|tensor| tensor.shape.iter().product::<u64>())
-                .sum();
-            let held: u64 = layout
-                .blocks
-                .iter()
-                .map(|block| block.elements.len() as u64)
-                .sum();
-            assert_eq!(held, elements);
-            let again = RunSpec::try_from(v1::RunSpec::from(&spec)).expect("what was taken");
-            assert_eq!(again.difference(&spec), None);
-            assert_eq!(
-                again.check().expect("what was taken").blocks.len(),
-                layout.blocks.len()
-            );
-        });
+    target!(examples()).each(|bytes, _| {
+        let Ok(wire) = v1::RunSpec::decode(bytes) else {
+            return;
+        };
+        let Ok(spec) = RunSpec::try_from(wire) else {
+            return;
+        };
+        if is_large(&spec) {
+            return;
+        }
+        let Ok(layout) = spec.check() else { return };
+        let elements: u64 = spec
+            .tensors
+            .iter()
+            .map(|tensor| tensor.shape.iter().product::<u64>())
+            .sum();
+        let held: u64 = layout
+            .blocks
+            .iter()
+            .map(|block| block.elements.len() as u64)
+            .sum();
+        assert_eq!(held, elements);
+        let again = RunSpec::try_from(v1::RunSpec::from(&spec)).expect("what was taken");
+        assert_eq!(again.difference(&spec), None);
+        assert_eq!(
+            again.check().expect("what was taken").blocks.len(),
+            layout.blocks.len()
+        );
+    });
 }
 
 /// Blocks are as many as a run has values for.
@@ -66,21 +62,17 @@ fn is_large(spec: &RunSpec) -> bool {
 }
 
 #[test]
-#[ignore = "new inputs each time: make fuzz"]
 fn a_placement_that_is_taken_comes_back_the_same() {
-    bolero::check!()
-        .with_generator(changed(placements()))
-        .with_iterations(super::MANY)
-        .for_each(|bytes| {
-            let Ok(wire) = v1::Placement::decode(&bytes[..]) else {
-                return;
-            };
-            let Ok((placement, holding)) = placement_from_wire(wire) else {
-                return;
-            };
-            let again = placement_from_wire(placement_to_wire(&placement, &holding, None));
-            assert_eq!(again.expect("what was taken"), (placement, holding));
-        });
+    target!(placements()).each(|bytes, _| {
+        let Ok(wire) = v1::Placement::decode(bytes) else {
+            return;
+        };
+        let Ok((placement, holding)) = placement_from_wire(wire) else {
+            return;
+        };
+        let again = placement_from_wire(placement_to_wire(&placement, &holding, None));
+        assert_eq!(again.expect("what was taken"), (placement, holding));
+    });
 }
 
 pub(crate) fn spec() -> RunSpec {
