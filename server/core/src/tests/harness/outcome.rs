@@ -76,8 +76,10 @@ impl Harness {
         if view.generation > Generation(0) {
             assert_eq!(*view, run.view(), "server {}", order.server);
         }
-        order.view = OrderedView::Whole(view.clone());
         let generation = Some(order.view.generation());
+        if let OrderedView::Since(_) = order.view {
+            order.view = OrderedView::Whole(view.clone());
+        }
         let followed = self
             .coordinator
             .followed(order.server, &self.run, generation);
