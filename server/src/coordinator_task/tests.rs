@@ -56,12 +56,18 @@ async fn who_only_asks_hears_nothing_that_is_not_written_down() {
 /// More than any queue of orders held when there was one.
 const JOINS: u32 = 1_500;
 
-/// A run of groups of one rank.
+/// Longer than the test takes.
+const LEASE_MS: u64 = 600_000;
+
+/// A run of groups of one rank, whose leases do not run out here.
 fn many() -> RunSpec {
-    RunSpec {
+    let mut many = RunSpec {
         group_sizes: vec![1; JOINS as usize + 1],
+        lease_ms: LEASE_MS,
         ..spec()
-    }
+    };
+    many.faults.patience_ms = 2 * LEASE_MS;
+    many
 }
 
 /// A group of one rank joins, and what comes of that has been decided and has left.
@@ -91,7 +97,7 @@ async fn next_order(taken: &mut Taken) -> Box<Order> {
 /// change would overflow, and the server, which is well, lose its bond.
 #[tokio::test]
 async fn a_server_that_takes_no_orders_while_thousands_join_keeps_its_bond() {
-    let core = Coordinator::new(1, false, 600_000);
+    let core = Coordinator::new(1, false, LEASE_MS);
     let coordinator = CoordinatorHandle::spawn(core, None, Origin::start());
     let (orders, mut taken) = outbox();
     let server = Server {
