@@ -388,7 +388,11 @@ impl Standings {
 
     /// A life of a group has joined, and does not start before `earliest` if that is new.
     pub(crate) fn expect(&mut self, group: GroupId, life: Incarnation, earliest: Clock) {
-        if self.joined.get(&group).is_some_and(|(known, _)| *known == life) {
+        if self
+            .joined
+            .get(&group)
+            .is_some_and(|(known, _)| *known == life)
+        {
             return;
         }
         self.expect_no_more(group);

@@ -228,9 +228,13 @@ mod tests {
             match life.split_once(':') {
                 Some((life, start)) => {
                     let life = Incarnation(life.parse().unwrap());
-                    view.live.insert(group, (life, Clock(start.parse().unwrap())));
+                    view.live
+                        .insert(group, (life, Clock(start.parse().unwrap())));
                 }
-                None => drop(view.joined.insert(group, Incarnation(life.parse().unwrap()))),
+                None => drop(
+                    view.joined
+                        .insert(group, Incarnation(life.parse().unwrap())),
+                ),
             }
         }
         view

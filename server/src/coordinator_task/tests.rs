@@ -112,12 +112,15 @@ async fn a_server_that_takes_no_orders_while_thousands_join_keeps_its_bond() {
         join_one(&coordinator, &run, group).await;
     }
     let order = next_order(&mut taken).await;
-    assert_eq!(order.view.named(), JOINS as usize, "the newest, and no other");
+    assert_eq!(
+        order.view.named(),
+        JOINS as usize,
+        "the newest, and no other"
+    );
     let generation = order.view.generation();
 
     // It is still heard and told: of what has changed since, and no more.
-    let followed =
-        |reply| Message::Followed(ServerId(0), run.clone(), Some(generation), reply);
+    let followed = |reply| Message::Followed(ServerId(0), run.clone(), Some(generation), reply);
     coordinator.call(followed).await.unwrap();
     join_one(&coordinator, &run, JOINS).await;
     let order = next_order(&mut taken).await;

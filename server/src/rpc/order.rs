@@ -8,9 +8,9 @@ use tradewind_proto::convert::{self, Malformed};
 use tradewind_proto::holding::{Endpoint, Holding, placement_from_wire, placement_to_wire};
 use tradewind_proto::v1;
 
+use crate::registry::RunEntry;
 use tradewind_core::mark::Lacking;
 use tradewind_core::order::{Capture, NotCaptured, Order, Restore, Server, ShardFile, ShardReport};
-use crate::registry::RunEntry;
 use tradewind_core::view::{Acknowledge, OrderedView, Rights, View, ViewChange};
 
 /// An order of the coordinator's incarnation `coordinator`.
@@ -107,7 +107,10 @@ pub fn decode_order(
         }
     };
     let shards = placement.shards().iter();
-    if let Some(shard) = shards.max().filter(|s| s.0 as usize >= holding.holders.len()) {
+    if let Some(shard) = shards
+        .max()
+        .filter(|s| s.0 as usize >= holding.holders.len())
+    {
         return Err(Malformed {
             field: "placement.holding",
             problem: format!("shard {shard} has no holders"),

@@ -119,8 +119,7 @@ impl Bond {
                 Message::Captured(self.server, (run, shard, number), result, reply)
             }
             Some(Report::Followed(followed)) => {
-                let (run, generation) =
-                    followed_from_wire(&followed).map_err(refuse::malformed)?;
+                let (run, generation) = followed_from_wire(&followed).map_err(refuse::malformed)?;
                 Message::Followed(self.server, run, generation, reply)
             }
             Some(Report::Register(_)) | None => return Err(missing("acknowledge")),

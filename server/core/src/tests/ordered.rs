@@ -26,7 +26,8 @@ struct World {
 impl World {
     fn new(groups: usize) -> Self {
         let mut core = Coordinator::new(1, true, SERVER_LEASE_MS);
-        core.register(SERVER, at(SERVER, Incarnation(1)), 0).unwrap();
+        core.register(SERVER, at(SERVER, Incarnation(1)), 0)
+            .unwrap();
         Self {
             core,
             run: RunId::new("r").unwrap(),
@@ -100,7 +101,11 @@ fn say_what_has_changed_since_what_the_server_follows() {
     (0..5).for_each(|group| world.join(group));
     assert_eq!(world.ordered(), "5 whole");
     world.join(5);
-    assert_eq!(world.ordered(), "6 whole", "it has not said that it follows");
+    assert_eq!(
+        world.ordered(),
+        "6 whole",
+        "it has not said that it follows"
+    );
     world.says_so();
     let base = world.view.generation;
     world.join(6);
@@ -152,7 +157,10 @@ fn say_all_where_it_is_not_known_what_is_followed() {
     // Nobody follows what was not ordered.
     let ahead = world.view.generation.next();
     let refused = world.followed(Some(ahead)).unwrap_err();
-    assert!(matches!(refused, Refused::GenerationAhead { .. }), "{refused:?}");
+    assert!(
+        matches!(refused, Refused::GenerationAhead { .. }),
+        "{refused:?}"
+    );
 
     // Another coordinator knows nothing of it; what was followed of the one before is no base.
     let (durable, before) = (world.core.durable(), world.view.generation);

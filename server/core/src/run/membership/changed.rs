@@ -26,7 +26,10 @@ impl Changed {
     pub(super) fn begin(&mut self, generation: Generation) {
         for group in std::mem::take(&mut self.new) {
             if let Some(before) = self.at.insert(group, generation) {
-                debug_assert!(before < generation, "group {group} changes without a generation");
+                debug_assert!(
+                    before < generation,
+                    "group {group} changes without a generation"
+                );
                 self.by.remove(&(before, group));
             }
             self.by.insert((generation, group));
@@ -54,7 +57,9 @@ mod tests {
     fn each_group_is_found_once_by_its_last_change() {
         let mut changed = Changed::default();
         for (generation, groups) in [(2, &[1, 2, 3][..]), (4, &[2]), (9, &[5, 1])] {
-            groups.iter().for_each(|group| changed.note(GroupId(*group)));
+            groups
+                .iter()
+                .for_each(|group| changed.note(GroupId(*group)));
             changed.begin(Generation(generation));
         }
         assert_eq!(since(&changed, 1), [3, 2, 1, 5]);
