@@ -54,7 +54,7 @@ def mesh_of(rank: Rank) -> DeviceMesh:
 def _return_freed_memory() -> None:
     """Has glibc give large memory back to the system as it is freed.
 
-    FSDP2 gathers and frees a layer after the other. What stays between them, such as gradients, keeps glibc from using
+    FSDP2 gathers and frees a layer after the other. What stays between them, such as activations, keeps glibc from using
     the freed memory again, and a rank would come to hold more than the whole model. glibc raises its own threshold up to 32 MiB
     as memory is freed, unless it is told one. Other allocators are left as they are, and so is a threshold of the user's.
     """

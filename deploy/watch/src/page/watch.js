@@ -438,7 +438,7 @@ function miniBar(times) {
 
 /** What a step takes of a group that waits for no other. */
 function ownWork(row) {
-  if (!row.times) return DASH;
+  if (!row.times || row.step_seconds === null) return DASH;
   const { computing, reading, reducing, exchanging, waiting } = row.times;
   const own = computing + reading + reducing + exchanging;
   return own + waiting > 0 ? seconds((row.step_seconds * own) / (own + waiting)) : DASH;
