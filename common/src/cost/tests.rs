@@ -225,6 +225,8 @@ fn what_has_most_to_do_sets_the_time() {
         server: 1e9,
         apply: 1e9,
         apply_bytes_per_value: 12.0,
+        latency: 0.0,
+        shared_cores: None,
     };
     let check = |rates: Rates, groups, seconds: f64, limit| {
         let exchange = run.exchange(rates, groups);
@@ -256,6 +258,20 @@ fn what_has_most_to_do_sets_the_time() {
         ..ample
     };
     check(apply, 2, 4.0, Limit::ShardCore);
+    let late = Rates {
+        latency: 0.5,
+        ..apply
+    };
+    check(late, 2, 4.5, Limit::ShardCore);
+    // 800 bytes a group: 2 s of a core for its rank, of two that also move 1,600 for the server.
+    let shared = Rates {
+        rank: 400.0,
+        server: 1600.0,
+        shared_cores: Some(2.0),
+        ..ample
+    };
+    check(shared, 1, 2.0, Limit::RankCore);
+    check(shared, 2, 3.0, Limit::SharedCores);
 
     // In 0.75 s: 930 bytes need 2.67 links of 465, 1,600 bytes 5.3 servers of 400, 2,400 bytes of
     // arithmetic 1.33 cores of 2,400.
@@ -265,6 +281,8 @@ fn what_has_most_to_do_sets_the_time() {
         server: 400.0,
         apply: 2400.0,
         apply_bytes_per_value: 12.0,
+        latency: 0.0,
+        shared_cores: None,
     };
     let servers = run.servers_needed(rates, 0.75);
     assert_eq!((servers.link, servers.cores, servers.shard), (3, 6, 2));
@@ -289,6 +307,8 @@ fn more_servers_leave_the_link_of_the_rank() {
         server: 1e9,
         apply: 1e9,
         apply_bytes_per_value: 12.0,
+        latency: 0.0,
+        shared_cores: None,
     };
     let exchange = run(&layout, &placement, &[1]).exchange(rates, 1);
     assert_eq!((exchange.seconds, exchange.limit), (1.0, Limit::RankLink));

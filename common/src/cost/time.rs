@@ -1,7 +1,8 @@
 //! How long an exchange takes, what limits it, and how many servers a run needs.
 //!
 //! Everything that takes part works at once: links carry both directions, pushes are applied while
-//! values go out. So an exchange takes as long as the part that has most to do, and no less.
+//! values go out. So an exchange takes as long as the part that has most to do, after the latency
+//! that an exchange of next to nothing has, too.
 
 use serde::Serialize;
 
@@ -21,6 +22,12 @@ pub struct Rates {
     pub apply: f64,
     /// Bytes that the optimizer reads and writes for each value.
     pub apply_bytes_per_value: f64,
+    /// What an exchange of next to nothing takes, seconds: `exchange_seconds.p50` of `bench exchange
+    /// --bytes 4KB`.
+    pub latency: f64,
+    /// Cores that all ranks and servers share, where they are processes of one machine. `server` is
+    /// then what these cores move.
+    pub shared_cores: Option<f64>,
 }
 
 /// What has most to do.
@@ -37,6 +44,8 @@ pub enum Limit {
     ServerCores,
     /// The core that applies a shard's updates.
     ShardCore,
+    /// The cores that all ranks and servers share.
+    SharedCores,
 }
 
 /// How long exchanges take.
@@ -104,16 +113,30 @@ impl Rates {
 }
 
 impl Run<'_> {
+    /// Seconds of the cores that all share, if they do, for the exchange of `groups` groups.
+    fn shared(&self, rates: Rates, groups: u64) -> Option<(f64, Limit)> {
+        let moved = 8.0 * self.layout.elements() as f64 * groups as f64;
+        let copies = f64::from(self.copies);
+        rates.shared_cores.map(|cores| {
+            let seconds = moved / rates.rank / cores + moved * copies / rates.server;
+            (seconds, Limit::SharedCores)
+        })
+    }
+
     /// The exchange of `groups` groups that begin at once: 1 for a group that has the servers to
     /// itself, all of them for the worst case. It hides behind a step (overlap 1) that takes no
     /// less.
     pub fn exchange(&self, rates: Rates, groups: u64) -> Exchange {
         let ranks = rates.of_rank(self.busiest_rank());
         let servers = rates.of_server(self.busiest_server(groups), self.copies);
-        let all = ranks.into_iter().chain(servers);
+        let shared = self.shared(rates, groups);
+        let all = ranks.into_iter().chain(servers).chain(shared);
         let longest = all.max_by(|a, b| a.0.total_cmp(&b.0));
-        let (seconds, limit) = longest.expect("five");
-        Exchange { seconds, limit }
+        let (seconds, limit) = longest.expect("five or six");
+        Exchange {
+            seconds: rates.latency + seconds,
+            limit,
+        }
     }
 
     /// How many servers keep up with all groups when each steps every `step_seconds`. Shards are

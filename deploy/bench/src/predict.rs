@@ -80,6 +80,14 @@ pub struct Arguments {
     /// optimizer on one core in `bench apply --json`.
     #[arg(long, value_name = "RATE", default_value_t = 20.0)]
     apply_gb_per_s: f64,
+    /// What an exchange of next to nothing takes, in microseconds: `exchange_seconds.p50` of `bench
+    /// exchange --bytes 4KB --json`, measured on the run's network.
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 0.0)]
+    latency_us: f64,
+    /// Cores that all ranks and servers share, where they are processes of one machine;
+    /// --server-gb-per-s is then what all these cores move.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    shared_cores: Option<u32>,
     /// One JSON object instead of a table.
     #[arg(long)]
     json: bool,
@@ -153,6 +161,10 @@ fn check(arguments: &Arguments) -> Result<(), String> {
             return Err(format!("--{option} is {given}, not a number above 0"));
         }
     }
+    if !(0.0..=1e9).contains(&arguments.latency_us) {
+        let given = arguments.latency_us;
+        return Err(format!("--latency-us is {given}, not 0 to 10^9"));
+    }
     if !(4..=BLOCK_BYTES_MAX).contains(&arguments.block_bytes) {
         let given = size::text(arguments.block_bytes);
         return Err(format!("--block-bytes is {given}, not 4 bytes to 64 MiB"));
@@ -184,6 +196,8 @@ impl Arguments {
             apply: self.apply_gb_per_s * 1e9,
             // As `bench apply` counts them.
             apply_bytes_per_value: (12 + 8 * slots) as f64,
+            latency: self.latency_us * 1e-6,
+            shared_cores: self.shared_cores.map(f64::from),
         }
     }
 

@@ -192,6 +192,7 @@ fn words(limit: Limit) -> &'static str {
         Limit::ServerLink => "link of a server",
         Limit::ServerCores => "cores of a server",
         Limit::ShardCore => "core of a server that applies updates",
+        Limit::SharedCores => "cores that ranks and servers share",
     }
 }
 

@@ -93,6 +93,34 @@ fn as_computed_by_hand() {
     assert_eq!(quick.servers_needed.servers, 2);
 }
 
+/// As above, but on two cores that all share, and after 1 ms. 2 groups move 16 × 1,048,576 bytes: at 1 GB/s each of two
+/// cores is busy for 8.388608 ms with those of the ranks, and at 4 GB/s both for 4.194304 ms with those of the servers.
+#[test]
+fn latency_and_shared_cores_lengthen_an_exchange() {
+    let arguments = [
+        "--groups=2",
+        "--ranks=4",
+        "--servers=2",
+        "--link=8",
+        "--rank-gb-per-s=1",
+        "--server-gb-per-s=4",
+        "--latency-us=1000",
+        "--shared-cores=2",
+    ];
+    let Exchanges { alone, at_once } = report(&arguments).exchange;
+    close(alone.seconds, 1e-3 + (8.388608e-3 + 4.194304e-3) / 2.0);
+    close(at_once.seconds, 1e-3 + 8.388608e-3 + 4.194304e-3);
+    assert_eq!(
+        (alone.limit, at_once.limit),
+        (Limit::SharedCores, Limit::SharedCores)
+    );
+    let table = report(&arguments).table();
+    assert!(
+        table.contains("cores that ranks and servers share"),
+        "{table}"
+    );
+}
+
 /// int8 is 1 byte a value and a scale of 4 bytes for 512: 66,048 bytes of a block. Adam moves 28
 /// bytes a value.
 #[test]
@@ -164,6 +192,7 @@ fn what_cannot_be_predicted_is_named() {
     check(&["--link=0"], "--link is 0, not a number above 0");
     check(&["--step-seconds=NaN"], "--step-seconds is NaN");
     check(&["--up=topk", "--topk-fraction=2"], "--topk-fraction is 2");
+    check(&["--latency-us=-1"], "--latency-us is -1");
     check(&["--block-bytes=2"], "--block-bytes is 2 B");
     check(
         &["--parameters=2M", "--block-bytes=4"],
