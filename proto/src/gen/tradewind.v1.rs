@@ -2682,7 +2682,7 @@ pub struct ShardStatusReply {
     /// Updates: an update may merge several applied contributions.
     #[prost(uint64, tag = "12")]
     pub updates: u64,
-    /// delays\[d\] contributions had delay d; the last entry holds all longer ones.
+    /// delays\[d\] contributions had delay d; the entry 65535 holds all longer ones.
     #[prost(uint64, repeated, tag = "13")]
     pub delays: ::prost::alloc::vec::Vec<u64>,
     /// BLAKE3 over (block, version, values) in block order; 32 bytes. Empty unless it was asked for.

@@ -66,6 +66,12 @@ fn the_shard_decides_as_it_does_in_a_run() {
         7.0,
         "seven others come between"
     );
+    let many = simulated(&[
+        "train.consistency=async",
+        "simulate.groups=400",
+        "simulate.clocks=5",
+    ]);
+    assert_eq!(many.figure("delay_p50"), 399.0);
     let bounded = ["train.consistency=bounded", "train.staleness_bound=2"];
     let slow = ["stragglers.profile=one-slow"];
     let lag = simulated(&[&bounded[..], &slow[..]].concat()).figure("lag_max");

@@ -3,11 +3,12 @@
 use crate::block::DecidedContribution;
 use crate::decided::Verdict;
 
-/// Delays of this many updates and more are counted together.
-pub const DELAYS_MAX: usize = 256;
+/// Delays of this many updates and more are counted together: under `async` a delay is about the number
+/// of groups, of which there are no more.
+pub const DELAYS_MAX: usize = 1 << 16;
 
 /// What a primary has counted; copies count nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Contributions that are in the values.
     pub applied: u64,
@@ -24,24 +25,9 @@ pub struct Counters {
     pub refused: u64,
     /// Updates; one may merge several contributions.
     pub updates: u64,
-    /// `delays[d]` contributions had delay d; the last entry holds all longer ones. Delays that
-    /// could not be measured are in none.
+    /// `delays[d]` contributions had delay d, up to the longest that there was; the entry before
+    /// [`DELAYS_MAX`] holds all longer ones. Delays that could not be measured are in none.
     pub delays: Vec<u64>,
-}
-
-impl Default for Counters {
-    fn default() -> Self {
-        Self {
-            applied: 0,
-            skipped: 0,
-            dropped: 0,
-            bare: 0,
-            duplicate: 0,
-            refused: 0,
-            updates: 0,
-            delays: vec![0; DELAYS_MAX],
-        }
-    }
 }
 
 impl Counters {
@@ -53,6 +39,9 @@ impl Counters {
                 self.applied += 1;
                 if outcome.measured {
                     let delay = (outcome.decided.delay as usize).min(DELAYS_MAX - 1);
+                    if self.delays.len() <= delay {
+                        self.delays.resize(delay + 1, 0);
+                    }
                     self.delays[delay] += 1;
                 }
             }
