@@ -41,6 +41,29 @@ fn stored_runs_are_told_to_within_a_few_percent() {
     }
 }
 
+/// Errors that docs/scale.md tells of.
+#[test]
+fn runs_came_out_as_they_were_predicted_before_they_were_made() {
+    let root = root();
+    for (plan, experiment, count, most) in [
+        ("stored-mnist", "predicted", 12, (0.01, 0.10)),
+        ("shaped-mnist", "predicted-shaped", 11, (0.10, 0.22)),
+        ("unpaced-mnist", "predicted-unpaced", 8, (0.10, 0.42)),
+    ] {
+        let plan = Plan::read(&root.join(format!("deploy/plans/{plan}.toml")), &[]).unwrap();
+        let measured = root.join(format!("docs/results/{experiment}-measured.csv"));
+        let experiment = root.join(format!("deploy/plans/{experiment}.toml"));
+        let rows = stored(&plan, &measured, &experiment, |_| true).unwrap();
+        assert_eq!(rows.len(), count);
+        let (median, worst) = summary(&rows);
+        assert!(
+            median < most.0 && worst < most.1,
+            "{}: median {median}, worst {worst}",
+            experiment.display()
+        );
+    }
+}
+
 #[test]
 fn a_run_is_found_by_its_folder() {
     let root = root();
@@ -63,23 +86,31 @@ fn a_run_is_found_by_its_folder() {
 #[test]
 fn predictions_are_those_that_were_written_down() {
     let root = root();
-    let plan = Plan::read(&root.join("deploy/plans/stored-mnist.toml"), &[]).unwrap();
-    let experiment = Experiment::read(&root.join("deploy/plans/predicted.toml")).unwrap();
-    let cells = experiment.cells();
-    let mut table = csv::Reader::from_path(root.join("docs/results/predicted.csv")).unwrap();
-    let written: Vec<csv::StringRecord> = table.records().map(Result::unwrap).collect();
-    assert_eq!((written.len(), cells.len()), (12, 12));
-    for ((point, seed), row) in cells.iter().zip(&written) {
-        let numbers = predict(&plan, experiment.config(point, *seed).unwrap()).unwrap();
-        assert_eq!(
-            (row[0].to_owned(), row[1].to_owned()),
-            (point[0].1.clone(), seed.to_string())
-        );
-        let seconds: f64 = row[2].parse().unwrap();
-        assert!(
-            (numbers.seconds / seconds - 1.0).abs() < 0.01,
-            "{row:?}: {numbers:?}"
-        );
+    for (plan, name) in [
+        ("stored-mnist", "predicted"),
+        ("shaped-mnist", "predicted-shaped"),
+        ("unpaced-mnist", "predicted-unpaced"),
+    ] {
+        let plan = Plan::read(&root.join(format!("deploy/plans/{plan}.toml")), &[]).unwrap();
+        let experiment = root.join(format!("deploy/plans/{name}.toml"));
+        let experiment = Experiment::read(&experiment).unwrap();
+        let cells = experiment.cells();
+        let mut table =
+            csv::Reader::from_path(root.join(format!("docs/results/{name}.csv"))).unwrap();
+        let written: Vec<csv::StringRecord> = table.records().map(Result::unwrap).collect();
+        assert_eq!(written.len(), cells.len());
+        for ((point, seed), row) in cells.iter().zip(&written) {
+            let numbers = predict(&plan, experiment.config(point, *seed).unwrap()).unwrap();
+            assert_eq!(
+                (row[0].to_owned(), row[1].to_owned()),
+                (point[0].1.clone(), seed.to_string())
+            );
+            let seconds: f64 = row[2].parse().unwrap();
+            assert!(
+                (numbers.seconds / seconds - 1.0).abs() < 0.01,
+                "{row:?}: {numbers:?}"
+            );
+        }
     }
 }
 
