@@ -133,6 +133,7 @@ if [[ -n $SHORT ]]; then
 fi
 measure 1 1 --no-floor --up bf16 --down bf16
 measure 1 1 --no-floor --up topk
+measure 1 1 --tls
 # A step whose computation is as long as its exchange.
 exchange=$(sed -n '/"exchange_seconds"/,/}/s/.*"p50": *\([0-9.]*\).*/\1/p' "$first")
 measure 1 1 --step-seconds "$exchange" --seconds "$(awk -v s="$exchange" 'BEGIN { print 4 * s }')"

@@ -155,6 +155,7 @@ impl Arguments {
         };
         let own = FleetKind::Exchange {
             servers: self.servers,
+            tls: false,
         };
         let flood_model = self.model(self.flood_clients, self.flood_bytes);
         let mut run =

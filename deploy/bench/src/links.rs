@@ -27,6 +27,8 @@ struct Measured {
     group: bool,
     bytes: f64,
     compression: Forms,
+    #[serde(default)]
+    tls: bool,
     step: Option<Step>,
     gb_per_s: Rate,
     exchange_seconds: Median,
@@ -110,7 +112,10 @@ fn table(gbit: f64, results: &[Measured]) -> String {
             text,
             "\n{:17}  {:10}{:8.1} ms{:17.3}{total:13.3}{:13.2}{:>18}{:>24}{:>16}",
             format!("{servers} × {clients}"),
-            format!("{}/{}", result.compression.up, result.compression.down),
+            match result.tls {
+                true => "TLS".into(),
+                false => format!("{}/{}", result.compression.up, result.compression.down),
+            },
             1e3 * seconds,
             seconds / result.link_seconds(gbit),
             total / results[0].gb_per_s.exchange,
@@ -137,6 +142,7 @@ mod tests {
                 up: "none".into(),
                 down: "none".into(),
             },
+            tls: false,
             step: None,
             gb_per_s: Rate {
                 exchange: 0.2 * clients as f64,

@@ -154,6 +154,21 @@ fn ranks_of_a_group_are_measured_beside_another_fleet() {
 }
 
 #[test]
+fn an_exchange_over_tls_is_measured_beside_one_in_clear() {
+    let report = measured(bench(&SMALL).arg("--tls"));
+    assert_eq!(report["tls"], true);
+    positive(
+        &report,
+        &[
+            "/gb_per_s/exchange",
+            "/baseline/gb_per_s",
+            "/ratio_to_baseline",
+            "/cpu_seconds_per_gb",
+        ],
+    );
+}
+
+#[test]
 fn a_fleet_that_runs_already_is_measured_from_outside() {
     let fleet = Fleet::start(2, TOKEN);
     let servers = format!("--servers={}", fleet.addresses()[0]);

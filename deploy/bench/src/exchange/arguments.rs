@@ -83,6 +83,11 @@ pub struct Arguments {
     /// Instead of the floor, compare with the same uncompressed.
     #[arg(long)]
     pub(super) baseline_plain: bool,
+    /// Exchange over mutual TLS; instead of the floor, compare with the same in clear.
+    #[arg(long, conflicts_with_all = [
+        "no_floor", "baseline_block_bytes", "baseline_clients", "baseline_servers", "baseline_plain",
+    ])]
+    pub(super) tls: bool,
     /// One JSON object instead of a table.
     #[arg(long)]
     pub(super) json: bool,
@@ -129,6 +134,9 @@ impl Arguments {
         if self.attached() && self.baseline_servers.is_some() {
             return Err("--baseline-servers has no effect on servers that run already".into());
         }
+        if self.attached() && self.tls {
+            return Err("--tls has no effect on servers that run already".into());
+        }
         if self.no_floor && baseline.is_some() {
             return Err("--no-floor has no effect beside a baseline, which takes its place".into());
         }
@@ -143,7 +151,10 @@ impl Arguments {
     /// The fleet that is measured.
     pub(super) fn kind(&self) -> FleetKind {
         match &self.servers {
-            Servers::Own(servers) => FleetKind::Exchange { servers: *servers },
+            Servers::Own(servers) => FleetKind::Exchange {
+                servers: *servers,
+                tls: self.tls,
+            },
             Servers::At(coordinator) => FleetKind::Attached {
                 coordinator: coordinator.clone(),
             },
@@ -155,10 +166,12 @@ impl Arguments {
         let asked = self.baseline_block_bytes.is_some()
             || self.baseline_clients.is_some()
             || self.baseline_servers.is_some()
-            || self.baseline_plain;
+            || self.baseline_plain
+            || self.tls;
         let mut kind = self.kind();
-        if let (FleetKind::Exchange { servers }, Some(asked)) = (&mut kind, self.baseline_servers) {
-            *servers = asked;
+        if let FleetKind::Exchange { servers, tls } = &mut kind {
+            *servers = self.baseline_servers.unwrap_or(*servers);
+            *tls = false;
         }
         let mut model = Model {
             block_bytes: self.baseline_block_bytes.unwrap_or(self.model.block_bytes),
@@ -242,6 +255,8 @@ mod tests {
         check(&["--clients=2000"], "more than 1024 clients");
         check(&["--servers=a:1", "--server-threads=1"], "has no effect");
         check(&["--servers=a:1", "--baseline-servers=1"], "has no effect");
+        check(&["--servers=a:1", "--tls"], "has no effect");
+        check(&["--tls", "--no-floor"], "cannot be used with");
         check(
             &["--no-floor", "--baseline-clients=1"],
             "--no-floor has no effect",
@@ -262,7 +277,11 @@ mod tests {
         assert_eq!(other(&["--servers=2"]), Some((floor, 1, 256 << 10)));
         assert_eq!(other(&["--no-floor"]), None);
         assert_eq!(other(&["--servers=a:1"]), None);
-        let fleet = |servers| FleetKind::Exchange { servers };
+        let fleet = |servers| FleetKind::Exchange {
+            servers,
+            tls: false,
+        };
+        assert_eq!(other(&["--tls"]), Some((fleet(1), 1, 256 << 10)));
         let want = Some((fleet(2), 1, 25_000_000));
         assert_eq!(other(&["--servers=2", "--baseline-block-bytes=25MB"]), want);
         let want = Some((fleet(1), 3, 256 << 10));

@@ -126,5 +126,6 @@ async fn measure(arguments: &Arguments, folder: &Path) -> anyhow::Result<Measure
         other: compared,
         seconds: arguments.seconds,
         server_threads: (!attached).then_some(options.server_threads),
+        tls: arguments.tls,
     })
 }

@@ -15,6 +15,7 @@ use super::model::Model;
 use super::orders::{Done, Order, Ready, Work};
 use super::usage::{cpu_seconds, peak_rss_bytes};
 use tradewind_launch::{LOOK, Process};
+use tradewind_proto::authority::Authority;
 
 pub use self::start::StartOptions;
 
@@ -27,8 +28,8 @@ const READY: Duration = Duration::from_secs(120);
 /// What a side is made of.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FleetKind {
-    /// `tradewind-server`, so many, and clients that exchange with them.
-    Exchange { servers: u32 },
+    /// `tradewind-server`, so many, and clients that exchange with them, over mutual TLS or in clear.
+    Exchange { servers: u32, tls: bool },
     /// Clients that exchange with the fleet whose coordinator is at this address.
     Attached { coordinator: String },
     /// Servers of bare TCP, so many, and clients that exchange with them.
@@ -109,8 +110,12 @@ impl Fleet {
             pipes: Vec::new(),
             ready: Vec::new(),
         };
-        fleet.start_servers(kind, model, options)?;
-        fleet.start_clients(kind, model, options)?;
+        let authority = match kind {
+            FleetKind::Exchange { tls: true, .. } => Some(Authority::new(options.run)?),
+            _ => None,
+        };
+        fleet.start_servers(kind, model, options, authority.as_ref())?;
+        fleet.start_clients(kind, model, options, authority.as_ref())?;
         let ready = tokio::time::timeout(READY, fleet.answers()).await;
         fleet.ready = ready.with_context(|| format!("clients are not ready after {READY:?}"))??;
         Ok(fleet)

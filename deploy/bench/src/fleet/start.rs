@@ -1,7 +1,13 @@
 //! How the processes of a side are started.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use tradewind_common::identity::Identity;
+use tradewind_common::{GroupId, RunId};
+use tradewind_proto::authority::Authority;
 
 use super::{Fleet, FleetKind, Pipe};
 use crate::floor;
@@ -34,8 +40,9 @@ impl Fleet {
         kind: &FleetKind,
         model: &Model,
         options: &StartOptions<'_>,
+        authority: Option<&Authority>,
     ) -> anyhow::Result<()> {
-        let (FleetKind::Exchange { servers } | FleetKind::Floor { servers }) = *kind else {
+        let (FleetKind::Exchange { servers, .. } | FleetKind::Floor { servers }) = *kind else {
             return Ok(());
         };
         for index in 0..servers {
@@ -70,7 +77,7 @@ impl Fleet {
             };
             let (program, arguments) = options.wrapped("server", index, program, arguments);
             let log = options.file(role, "log");
-            let environment = environment(options.token, None, THREADS);
+            let environment = options.environment(authority, &Identity::Server)?;
             let mut process = Process::start(role, &program, &arguments, &environment, &log)?;
             let address = wait_for_address(&mut process, &file);
             self.servers.push(process);
@@ -84,6 +91,7 @@ impl Fleet {
         kind: &FleetKind,
         model: &Model,
         options: &StartOptions<'_>,
+        authority: Option<&Authority>,
     ) -> anyhow::Result<()> {
         for index in 0..model.clients {
             let attached = |coordinator: &str| {
@@ -109,7 +117,11 @@ impl Fleet {
             let (program, arguments) = options.wrapped("client", index, helper()?, arguments);
             let role = Role::Bench(self.names.client, index);
             let log = options.file(role, "log");
-            let environment = environment(options.token, None, THREADS);
+            let identity = Identity::Rank {
+                run: RunId::new(options.run)?,
+                group: GroupId(if model.group { 0 } else { index }),
+            };
+            let environment = options.environment(authority, &identity)?;
             let (process, orders, answers) =
                 Process::start_piped(role, &program, &arguments, &environment, &log)?;
             self.clients.push(process);
@@ -132,6 +144,17 @@ fn plan(model: &Model, servers: u32) -> floor::FloorPlan {
 }
 
 impl StartOptions<'_> {
+    /// What a process is told, with a certificate where there is an authority.
+    fn environment(
+        &self,
+        authority: Option<&Authority>,
+        identity: &Identity,
+    ) -> anyhow::Result<BTreeMap<&'static str, String>> {
+        let pass = authority.map(|authority| authority.pass(identity));
+        let pass = pass.transpose().context("no certificate can be issued")?;
+        Ok(environment(self.token, pass.as_deref(), THREADS))
+    }
+
     /// A file of a process.
     fn file(&self, role: Role, extension: &str) -> PathBuf {
         let name = role.to_string().replace(' ', "-");

@@ -39,6 +39,8 @@ pub struct Measured {
     pub seconds: f64,
     /// Of each server; `None` where they are not this measurement's own.
     pub server_threads: Option<usize>,
+    /// Whether the exchange went over mutual TLS.
+    pub tls: bool,
 }
 
 impl Sample {
@@ -95,6 +97,8 @@ pub struct ExchangeReport {
     /// The words of the configuration.
     compression: UpDown,
     topk_fraction: Option<f64>,
+    /// Whether it went over mutual TLS; the other side did not.
+    tls: bool,
     server_threads: Option<usize>,
     gb_per_s: Rates,
     exchange_seconds: Quantiles,
@@ -256,6 +260,7 @@ impl ExchangeReport {
                     Compression::TopK { fraction } => Some(fraction),
                     Compression::None | Compression::Bf16 | Compression::Int8 => None,
                 }),
+            tls: measured.tls,
             server_threads: measured.server_threads,
             gb_per_s: Rates {
                 push: one_way(&measured.pushes),

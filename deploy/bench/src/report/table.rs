@@ -117,7 +117,7 @@ impl ExchangeReport {
     fn setting(&self) -> String {
         let count = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
         let mut text = format!(
-            "{} in {} of at most {}, {}{}; {}, {}{}, {} to each server",
+            "{} in {} of at most {}, {}{}; {}, {}{}, {} to each server{}",
             size::text(self.bytes),
             count(self.blocks, "block"),
             size::text(self.block_bytes),
@@ -127,15 +127,17 @@ impl ExchangeReport {
             count(self.clients as usize, "client"),
             if self.group { " in one group" } else { "" },
             count(self.connections as usize, "connection"),
+            if self.tls { ", over mutual TLS" } else { "" },
         );
         if let Some(base) = &self.baseline {
             let _ = write!(
                 text,
-                "\nbaseline: {} of at most {}; {}, {}",
+                "\nbaseline: {} of at most {}; {}, {}{}",
                 count(base.blocks, "block"),
                 size::text(base.block_bytes),
                 count(base.servers, "server"),
                 count(base.clients as usize, "client"),
+                if self.tls { ", in clear" } else { "" },
             );
         }
         text + "\n"

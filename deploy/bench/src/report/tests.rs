@@ -61,6 +61,7 @@ fn measured(other: Option<Other>) -> Measured {
         other,
         seconds: 0.5,
         server_threads: Some(1),
+        tls: false,
     }
 }
 
@@ -162,4 +163,14 @@ slowest client over fastest: 0.500
         "{table}"
     );
     assert!(table.contains("\nexchange over baseline: 0.500"), "{table}");
+    let tls = Measured {
+        tls: true,
+        ..measured(Some(Other::Baseline(floor())))
+    };
+    let table = ExchangeReport::new(&tls).table();
+    assert!(
+        table.contains("1 connection to each server, over mutual TLS\nbaseline: ")
+            && table.contains("1 server, 2 clients, in clear\n"),
+        "{table}"
+    );
 }
