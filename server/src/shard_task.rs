@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tradewind_common::holders::Role;
 use tradewind_common::milestone::Milestone;
-use tradewind_common::{Clock, GroupId, RunId, ShardId};
+use tradewind_common::{Clock, Generation, GroupId, RunId, ShardId};
 use tradewind_process::{supervise, supervise_blocking};
 
 use crate::clock;
@@ -36,7 +36,7 @@ use tradewind_core::order::{Capture, NotCaptured, ShardFile, ShardReport};
 use tradewind_core::refusal::Refusal;
 use tradewind_core::shard::{Action, Answer, Output, Reply, Shard};
 use tradewind_core::state::BlockState;
-use tradewind_core::view::Acknowledge;
+use tradewind_core::view::{Acknowledge, Behind, OrderedView};
 
 /// Messages that wait for a shard; senders wait when it is full.
 pub const MAILBOX_MAX: usize = 1024;
@@ -98,8 +98,13 @@ impl ShardHandle {
         answer.await.map_err(|_| Gone)
     }
 
-    /// Has the shard follow an order.
-    pub async fn follow(&self, ordered: Ordered) -> Result<Acknowledge, Gone> {
+    /// Asks for the generation that it follows; 0 before the first order.
+    pub async fn generation(&self) -> Result<Generation, Gone> {
+        self.ask(Message::Generation).await
+    }
+
+    /// Has the shard follow an order. One that goes on from a view that is not here changes nothing.
+    pub async fn follow(&self, ordered: Ordered) -> Result<Result<Acknowledge, Behind>, Gone> {
         self.ask(|reply| Message::Order(Box::new(ordered), reply))
             .await
     }
@@ -215,6 +220,9 @@ impl ShardTask {
             Message::Order(ordered, reply) => {
                 let _ = reply.send(self.order(*ordered, now_us));
             }
+            Message::Generation(reply) => {
+                let _ = reply.send(self.shard.generation());
+            }
             Message::Record(record, reply) => {
                 let entry = self.traces.is_some().then(|| record.entry.clone());
                 let taken = self.shard.handle_record(*record);
@@ -239,14 +247,17 @@ impl ShardTask {
         }
     }
 
-    fn order(&mut self, ordered: Ordered, now_us: u64) -> Acknowledge {
+    fn order(&mut self, ordered: Ordered, now_us: u64) -> Result<Acknowledge, Behind> {
+        if let OrderedView::Since(change) = &ordered.view {
+            change.check(self.shard.generation())?;
+        }
         if let Some((states, lineage)) = ordered.restored {
             self.shard.restore(states, lineage);
             self.restored = true;
         }
         let seen = self
             .shard
-            .handle_order(ordered.view, &ordered.holders, now_us);
+            .handle_ordered(ordered.view, &ordered.holders, now_us)?;
         self.recorder = ordered.recorder.or(self.recorder.take());
         if matches!(self.shard.role(), Some(Role::Primary(_))) && std::mem::take(&mut self.restored)
         {
@@ -256,7 +267,7 @@ impl ShardTask {
         for capture in ordered.captures {
             self.begin_capture(capture);
         }
-        seen
+        Ok(seen)
     }
 
     /// What was restored is what there is of this lineage: who restores it again counts from here.
