@@ -1,5 +1,8 @@
 //! A server's bond with the coordinator: registers, beats, obeys orders, reports.
 
+#[cfg(test)]
+mod tests;
+
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -233,14 +236,16 @@ async fn obey_wire(registry: &Registry, order: v1::ServerOrder) -> Obeyed {
         (OrderedView::Since(_), Some(known)) => known.layout,
         _ => Arc::new(order.spec.check()?),
     };
+    let generation = order.view.generation();
     match obey(registry, order, layout).await {
-        Ok(reports) => {
+        Ok(Some(reports)) => {
             let encode = |report| encode(ReportToSend::Shard(run.clone(), report));
-            let first = followed(&run, registry.generation(&run));
-            Ok(std::iter::once(first)
-                .chain(reports.into_iter().map(encode))
-                .collect())
+            let reports = reports.into_iter().map(encode);
+            let first = followed(&run, Some(generation));
+            Ok(std::iter::once(first).chain(reports).collect())
         }
+        // What was obeyed before was said then.
+        Ok(None) => Ok(Vec::new()),
         Err(behind) => {
             tracing::warn!(%run, "an order leaves a gap, and all of it is asked for: {behind}");
             Ok(vec![followed(&run, None)])

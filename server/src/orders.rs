@@ -19,7 +19,7 @@ use tradewind_core::optimizer;
 use tradewind_core::order::{Order, Restore, ShardReport};
 use tradewind_core::view::{Acknowledge, Behind, OrderedView};
 
-/// Obeys, and says what became of every shard that is held here; nothing if a later order was obeyed
+/// Obeys, and says what became of every shard that is held here; `None` if a later order was obeyed
 /// before. Orders of one run are obeyed one after the other.
 ///
 /// # Errors
@@ -29,9 +29,9 @@ pub(crate) async fn obey(
     registry: &Registry,
     order: Order,
     layout: Arc<Layout>,
-) -> Result<Vec<ShardReport>, Behind> {
+) -> Result<Option<Vec<ShardReport>>, Behind> {
     if !registry.follow(&order.run, &order.view)? {
-        return Ok(Vec::new());
+        return Ok(None);
     }
     let entry = RunEntry {
         spec: order.spec.clone(),
@@ -56,7 +56,7 @@ pub(crate) async fn obey(
             }
         }
     }
-    Ok(reports)
+    Ok(Some(reports))
 }
 
 async fn hold(
@@ -120,7 +120,7 @@ async fn hold(
     }
     let captures = order.capture.iter().filter(|c| c.shard == shard);
     let ordered = Ordered {
-        view: view_for(registry, order, &held).await,
+        view: view_for(registry, order, &held),
         holders: holders.clone(),
         copies,
         recorder,
@@ -130,6 +130,8 @@ async fn hold(
     match held.handle.follow(ordered).await {
         Ok(seen) => {
             let seen = seen?;
+            held.follows = seen.generation;
+            registry.note(&order.run, shard, held.clone());
             let (generation, named) = (order.view.generation(), order.view.named());
             tracing::info!(
                 run = %order.run, %shard, ?role, %generation, named, complete = seen.complete,
@@ -163,14 +165,12 @@ async fn hold(
 
 /// What a shard is told of membership: what has changed, where it has followed what that goes on from. One that is
 /// new here, or could not be restored for an order before, is told all.
-async fn view_for(registry: &Registry, order: &Order, held: &Held) -> OrderedView {
-    let OrderedView::Since(change) = &order.view else {
-        return order.view.clone();
-    };
-    let follows = held.handle.generation().await.unwrap_or_default();
-    match change.check(follows) {
-        Ok(()) => order.view.clone(),
-        Err(_) => OrderedView::Whole(registry.view(&order.run)),
+fn view_for(registry: &Registry, order: &Order, held: &Held) -> OrderedView {
+    match &order.view {
+        OrderedView::Since(change) if change.check(held.follows).is_err() => {
+            OrderedView::Whole(registry.view(&order.run))
+        }
+        view => view.clone(),
     }
 }
 

@@ -68,6 +68,8 @@ pub struct Held {
     pub shortfall: Arc<Shortfall>,
     /// What leaves it is recorded where it survives this process.
     pub marked: bool,
+    /// The generation of membership that it has followed.
+    pub follows: Generation,
 }
 
 impl Registry {
@@ -117,7 +119,8 @@ impl Registry {
         all
     }
 
-    /// Follows what an order says of membership; whether no order of a later generation was obeyed before.
+    /// Follows what an order says of membership; whether that is what is followed now, and not what an order says that
+    /// was obeyed before.
     ///
     /// # Errors
     /// If it says what has changed since a view that was not followed here.
@@ -129,12 +132,6 @@ impl Registry {
     pub(crate) fn view(&self, run: &RunId) -> View {
         let followed = self.views.get(run);
         followed.map(|view| view.clone()).unwrap_or_default()
-    }
-
-    /// The generation of that; `None` if no order of the run was followed.
-    pub(crate) fn generation(&self, run: &RunId) -> Option<Generation> {
-        let followed = self.views.get(run).map(|view| view.generation);
-        followed.filter(|generation| *generation > Generation(0))
     }
 
     /// A run of which this server is told.
@@ -160,6 +157,7 @@ impl Registry {
                 damaged: Vec::new(),
                 shortfall: Arc::default(),
                 marked: false,
+                follows: Generation(0),
             }
         };
         let key = (run.clone(), shard);

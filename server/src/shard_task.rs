@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tradewind_common::holders::Role;
 use tradewind_common::milestone::Milestone;
-use tradewind_common::{Clock, Generation, GroupId, RunId, ShardId};
+use tradewind_common::{Clock, GroupId, RunId, ShardId};
 use tradewind_process::{supervise, supervise_blocking};
 
 use crate::clock;
@@ -96,11 +96,6 @@ impl ShardHandle {
         let (reply, answer) = oneshot::channel();
         self.send(message(reply)).await?;
         answer.await.map_err(|_| Gone)
-    }
-
-    /// Asks for the generation that it follows; 0 before the first order.
-    pub async fn generation(&self) -> Result<Generation, Gone> {
-        self.ask(Message::Generation).await
     }
 
     /// Has the shard follow an order. One that goes on from a view that is not here changes nothing.
@@ -219,9 +214,6 @@ impl ShardTask {
             Message::Malformed(refusal, to) => self.shard.handle_malformed(refusal, to),
             Message::Order(ordered, reply) => {
                 let _ = reply.send(self.order(*ordered, now_us));
-            }
-            Message::Generation(reply) => {
-                let _ = reply.send(self.shard.generation());
             }
             Message::Record(record, reply) => {
                 let entry = self.traces.is_some().then(|| record.entry.clone());

@@ -138,17 +138,25 @@ impl View {
         Ok(())
     }
 
-    /// The same for what an order says. Whether this was not later.
+    /// The same for what an order says. Whether this is what was ordered now: not if it is later, nor if it is another
+    /// view of the same generation, as where a coordinator that remembers nothing comes after another one.
     ///
     /// # Errors
     /// As [`change`](Self::change).
     pub fn follow(&mut self, told: &OrderedView) -> Result<bool, Behind> {
         match told {
-            OrderedView::Whole(view) if view.generation > self.generation => *self = view.clone(),
-            OrderedView::Whole(_) => {}
-            OrderedView::Since(change) => self.change(change)?,
+            OrderedView::Whole(view) => {
+                // Nothing is followed in generation 0: nobody is there.
+                if view.generation > self.generation || self.generation == Generation(0) {
+                    *self = view.clone();
+                }
+                Ok(*self == *view)
+            }
+            OrderedView::Since(change) => {
+                self.change(change)?;
+                Ok(self.generation == change.generation)
+            }
         }
-        Ok(self.generation == told.generation())
     }
 }
 
@@ -290,5 +298,11 @@ mod tests {
         assert_eq!(later, view("4: 1@1"));
         let again = OrderedView::Whole(view("4: 1@1"));
         assert_eq!(later.follow(&again), Ok(true), "it is the present one");
+        let other = OrderedView::Whole(view("4: 1@1 2@1"));
+        assert_eq!(later.follow(&other), Ok(false), "it is another's");
+        assert_eq!(later, view("4: 1@1"));
+        let next = OrderedView::Whole(view("5: 2@1"));
+        assert_eq!(later.follow(&next), Ok(true));
+        assert_eq!(later, view("5: 2@1"), "which heals with the next one");
     }
 }

@@ -29,8 +29,6 @@ pub enum Message {
     Malformed(Refusal, ReplyTo),
     /// Membership and holders to follow.
     Order(Box<Ordered>, oneshot::Sender<Result<Acknowledge, Behind>>),
-    /// The generation that it follows.
-    Generation(oneshot::Sender<Generation>),
     /// A record of the primary's log.
     Record(Box<Record>, oneshot::Sender<Result<Confirm, Refusal>>),
     /// The way to a copy is there; its records go there.

@@ -155,12 +155,13 @@ fn say_all_where_it_is_not_known_what_is_followed() {
     assert_eq!(world.ordered(), "1 changed");
 
     // Nobody follows what was not ordered.
-    let ahead = world.view.generation.next();
-    let refused = world.followed(Some(ahead)).unwrap_err();
-    assert!(
-        matches!(refused, Refused::GenerationAhead { .. }),
-        "{refused:?}"
-    );
+    for ahead in [world.view.generation.next(), Generation(u64::MAX)] {
+        let refused = world.followed(Some(ahead)).unwrap_err();
+        assert!(
+            matches!(refused, Refused::GenerationAhead { .. }),
+            "{refused:?}"
+        );
+    }
 
     // Another coordinator knows nothing of it; what was followed of the one before is no base.
     let (durable, before) = (world.core.durable(), world.view.generation);
@@ -173,5 +174,28 @@ fn say_all_where_it_is_not_known_what_is_followed() {
     assert_eq!(world.ordered(), "3 whole");
     world.says_so();
     world.lose(3, 1);
+    assert_eq!(world.ordered(), "1 changed");
+}
+
+#[test]
+fn say_all_of_another_run_of_the_name() {
+    let mut world = World::new(2);
+    world.join(0);
+    world.ordered();
+    world.says_so();
+    world.lose(0, 1);
+    assert_eq!(world.ordered(), "1 changed");
+    world.says_so();
+    let former = world.view.generation;
+    let (run, to) = (world.run.clone(), ReplyTo(0));
+    world.core.remove(&run, to, 0);
+    assert!(world.core.run(&run).is_err(), "nobody is there any more");
+    world.join(0);
+    // The server forgets the former one, and its last word of that comes late.
+    world.view = View::default();
+    world.followed(Some(former)).unwrap();
+    assert_eq!(world.ordered(), "1 whole");
+    world.says_so();
+    world.join(1);
     assert_eq!(world.ordered(), "1 changed");
 }

@@ -141,8 +141,8 @@ impl Running {
         self.orders.next(|order| must_read(shards, id, order))
     }
 
-    /// Begins to obey an order; `false` if it has followed a later one, or none from which this goes on, which
-    /// it says.
+    /// Begins to obey an order, and says so; `false` if it has followed a later one, or none from which this goes
+    /// on: then it asks for all.
     pub(super) fn begin(
         &mut self,
         order: &Order,
@@ -159,10 +159,10 @@ impl Running {
             outs.push(Out::Tell(Up::Followed(None)));
             return Ok(false);
         };
-        outs.push(Out::Tell(Up::Followed(Some(self.view.generation))));
         if !latest {
             return Ok(false);
         }
+        outs.push(Out::Tell(Up::Followed(Some(order.view.generation()))));
         let changes = matches!(order.view, OrderedView::Since(_));
         around.recorder.counts().changes_followed += u64::from(changes);
         let whose = format!("server {}", self.life.server);
