@@ -1,5 +1,8 @@
 //! A server's bond with the coordinator: registers, beats, obeys orders, reports.
 
+#[cfg(test)]
+mod tests;
+
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,6 +14,8 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
+use tradewind_common::{Generation, RunId};
+use tradewind_core::view::OrderedView;
 use tradewind_process::watched;
 use tradewind_proto::auth::Credentials;
 use tradewind_proto::convert;
@@ -22,7 +27,7 @@ use tradewind_proto::v1::{self, ServerReport};
 use crate::orders::obey;
 use crate::queue::Queue;
 use crate::registry::Registry;
-use crate::rpc::order::{captured_to_wire, decode_order, report_to_wire};
+use crate::rpc::order::{captured_to_wire, decode_order, followed_to_wire, report_to_wire};
 use crate::store::read_address;
 use crate::surroundings::ReportToSend;
 
@@ -221,12 +226,38 @@ async fn obey_wire(registry: &Registry, order: v1::ServerOrder) -> Obeyed {
         registry.keep_only(&runs.collect::<Result<_, _>>()?).await;
         return Ok(Vec::new());
     }
-    let order = decode_order(registry.server(), order)?;
-    let layout = Arc::new(order.spec.check()?);
-    let run = order.run.clone();
-    let reports = obey(registry, order, layout).await;
-    let encode = |report| encode(ReportToSend::Shard(run.clone(), report));
-    Ok(reports.into_iter().map(encode).collect())
+    let run = convert::run_id(&order.run)?;
+    let known = registry.find(&run).ok();
+    let Some(order) = decode_order(registry.server(), order, known.as_ref())? else {
+        tracing::warn!(%run, "an order says what has changed, but the run is not known; all of it is asked for");
+        return Ok(vec![followed(&run, None)]);
+    };
+    let layout = match (&order.view, known) {
+        (OrderedView::Since(_), Some(known)) => known.layout,
+        _ => Arc::new(order.spec.check()?),
+    };
+    let generation = order.view.generation();
+    match obey(registry, order, layout).await {
+        Ok(Some(reports)) => {
+            let encode = |report| encode(ReportToSend::Shard(run.clone(), report));
+            let reports = reports.into_iter().map(encode);
+            let first = followed(&run, Some(generation));
+            Ok(std::iter::once(first).chain(reports).collect())
+        }
+        // What was obeyed before was said then.
+        Ok(None) => Ok(Vec::new()),
+        Err(behind) => {
+            tracing::warn!(%run, "an order leaves a gap, and all of it is asked for: {behind}");
+            Ok(vec![followed(&run, None)])
+        }
+    }
+}
+
+/// Says which view of a run was followed; later orders may say what has changed since.
+fn followed(run: &RunId, generation: Option<Generation>) -> ServerReport {
+    ServerReport {
+        report: Some(Body::Followed(followed_to_wire(run, generation))),
+    }
 }
 
 fn encode(report: ReportToSend) -> ServerReport {

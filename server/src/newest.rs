@@ -1,5 +1,5 @@
-//! Orders of the coordinator that wait: of each run only the newest, which is the whole of the run, so
-//! that an older one would change nothing. There are never more than runs, however many are given.
+//! Orders of the coordinator that wait: of each run only the newest, which says all that an older one would
+//! and goes on from something that its server has followed. There are never more than runs, however many are given.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -17,17 +17,21 @@ use crate::snapshot::{READ_PAUSE, READ_TRIES};
 use tradewind_core::mark::{Lacking, Mark, Shortfall};
 use tradewind_core::optimizer;
 use tradewind_core::order::{Order, Restore, ShardReport};
-use tradewind_core::view::Acknowledge;
+use tradewind_core::view::{Acknowledge, Behind, OrderedView};
 
-/// Obeys, and says what became of every shard that is held here; nothing if a later order was obeyed
+/// Obeys, and says what became of every shard that is held here; `None` if a later order was obeyed
 /// before. Orders of one run are obeyed one after the other.
+///
+/// # Errors
+/// If it says what has changed since a view that was not followed here: nothing is done then, and all of the
+/// view has to be ordered.
 pub(crate) async fn obey(
     registry: &Registry,
     order: Order,
     layout: Arc<Layout>,
-) -> Vec<ShardReport> {
-    if !registry.is_latest(&order.run, order.view.generation) {
-        return Vec::new();
+) -> Result<Option<Vec<ShardReport>>, Behind> {
+    if !registry.follow(&order.run, &order.view)? {
+        return Ok(None);
     }
     let entry = RunEntry {
         spec: order.spec.clone(),
@@ -46,13 +50,13 @@ pub(crate) async fn obey(
                 }
             }
             Some(role) => {
-                if let Some(report) = hold(registry, &order, &entry, (shard, role)).await {
+                if let Some(report) = hold(registry, &order, &entry, (shard, role)).await? {
                     reports.push(report);
                 }
             }
         }
     }
-    reports
+    Ok(Some(reports))
 }
 
 async fn hold(
@@ -60,7 +64,7 @@ async fn hold(
     order: &Order,
     entry: &RunEntry,
     (shard, role): (ShardId, Role),
-) -> Option<ShardReport> {
+) -> Result<Option<ShardReport>, Behind> {
     let holders = &order.holders[shard.0 as usize];
     let mut held = registry.hold(&order.run, shard, entry);
     let restore = order.restore.iter().find(|restore| restore.shard == shard);
@@ -89,18 +93,18 @@ async fn hold(
             }
             Err(failure) => {
                 tracing::error!(run = %order.run, %shard, "cannot be restored: {failure}");
-                return Some(ShardReport {
+                return Ok(Some(ShardReport {
                     shard,
                     // Of this time as a holder: what is said of an earlier one is not listened to.
                     seen: Acknowledge {
-                        generation: order.view.generation,
+                        generation: order.view.generation(),
                         ..Acknowledge::default()
                     },
                     restored: None,
                     damaged: Vec::new(),
                     lost: Lacking::default(),
                     failure: Some(failure),
-                });
+                }));
             }
         },
     };
@@ -116,7 +120,7 @@ async fn hold(
     }
     let captures = order.capture.iter().filter(|c| c.shard == shard);
     let ordered = Ordered {
-        view: order.view.clone(),
+        view: view_for(registry, order, &held),
         holders: holders.clone(),
         copies,
         recorder,
@@ -125,9 +129,12 @@ async fn hold(
     };
     match held.handle.follow(ordered).await {
         Ok(seen) => {
-            let (generation, live) = (order.view.generation, order.view.live.len());
+            let seen = seen?;
+            held.follows = seen.generation;
+            registry.note(&order.run, shard, held.clone());
+            let (generation, named) = (order.view.generation(), order.view.named());
             tracing::info!(
-                run = %order.run, %shard, ?role, %generation, live, complete = seen.complete,
+                run = %order.run, %shard, ?role, %generation, named, complete = seen.complete,
                 "order followed"
             );
             let plain = ShardReport {
@@ -141,7 +148,7 @@ async fn hold(
             // What it restored for an earlier lineage is of no interest any more.
             let lineage = held.shortfall.lineage();
             let restores = role == Role::Heir(lineage) || lineage == holders.lineage;
-            Some(if restores {
+            Ok(Some(if restores {
                 ShardReport {
                     restored: held.restored,
                     damaged: held.damaged,
@@ -150,9 +157,20 @@ async fn hold(
                 }
             } else {
                 plain
-            })
+            }))
         }
-        Err(Gone) => None,
+        Err(Gone) => Ok(None),
+    }
+}
+
+/// What a shard is told of membership: what has changed, where it has followed what that goes on from. One that is
+/// new here, or could not be restored for an order before, is told all.
+fn view_for(registry: &Registry, order: &Order, held: &Held) -> OrderedView {
+    match &order.view {
+        OrderedView::Since(change) if change.check(held.follows).is_err() => {
+            OrderedView::Whole(registry.view(&order.run))
+        }
+        view => view.clone(),
     }
 }
 

@@ -16,6 +16,7 @@ use crate::telemetry;
 use tradewind_core::mark::Shortfall;
 use tradewind_core::refusal::Refusal;
 use tradewind_core::shard::Shard;
+use tradewind_core::view::{Behind, OrderedView, View};
 
 /// A run as streams need to know it.
 #[derive(Clone, Debug)]
@@ -50,8 +51,8 @@ pub struct Registry {
     surroundings: Surroundings,
     runs: DashMap<RunId, RunEntry>,
     shards: DashMap<(RunId, ShardId), Held>,
-    /// Generations of the orders that were obeyed last.
-    orders: DashMap<RunId, Generation>,
+    /// Membership as the orders that were obeyed last have it.
+    views: DashMap<RunId, View>,
 }
 
 /// A shard that is held here, and where its values come from.
@@ -67,6 +68,8 @@ pub struct Held {
     pub shortfall: Arc<Shortfall>,
     /// What leaves it is recorded where it survives this process.
     pub marked: bool,
+    /// The generation of membership that it has followed.
+    pub follows: Generation,
 }
 
 impl Registry {
@@ -76,7 +79,7 @@ impl Registry {
             surroundings,
             runs: DashMap::new(),
             shards: DashMap::new(),
-            orders: DashMap::new(),
+            views: DashMap::new(),
         }
     }
 
@@ -116,11 +119,19 @@ impl Registry {
         all
     }
 
-    /// Whether no order of a later generation was obeyed before this one.
-    pub(crate) fn is_latest(&self, run: &RunId, generation: Generation) -> bool {
-        let mut latest = self.orders.entry(run.clone()).or_default();
-        *latest = generation.max(*latest);
-        *latest == generation
+    /// Follows what an order says of membership; whether that is what is followed now, and not what an order says that
+    /// was obeyed before.
+    ///
+    /// # Errors
+    /// If it says what has changed since a view that was not followed here.
+    pub(crate) fn follow(&self, run: &RunId, told: &OrderedView) -> Result<bool, Behind> {
+        self.views.entry(run.clone()).or_default().follow(told)
+    }
+
+    /// All of what was followed of a run's membership.
+    pub(crate) fn view(&self, run: &RunId) -> View {
+        let followed = self.views.get(run);
+        followed.map(|view| view.clone()).unwrap_or_default()
     }
 
     /// A run of which this server is told.
@@ -146,6 +157,7 @@ impl Registry {
                 damaged: Vec::new(),
                 shortfall: Arc::default(),
                 marked: false,
+                follows: Generation(0),
             }
         };
         let key = (run.clone(), shard);
@@ -159,7 +171,7 @@ impl Registry {
 
     /// Forgets all runs but these.
     pub(crate) async fn keep_only(&self, runs: &BTreeSet<RunId>) {
-        self.orders.retain(|run, _| runs.contains(run));
+        self.views.retain(|run, _| runs.contains(run));
         self.runs.retain(|run, _| runs.contains(run));
         let gone = |held: &(RunId, ShardId)| !runs.contains(&held.0);
         let held: Vec<_> = self.shards.iter().map(|held| held.key().clone()).collect();

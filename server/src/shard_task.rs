@@ -36,7 +36,7 @@ use tradewind_core::order::{Capture, NotCaptured, ShardFile, ShardReport};
 use tradewind_core::refusal::Refusal;
 use tradewind_core::shard::{Action, Answer, Output, Reply, Shard};
 use tradewind_core::state::BlockState;
-use tradewind_core::view::Acknowledge;
+use tradewind_core::view::{Acknowledge, Behind, OrderedView};
 
 /// Messages that wait for a shard; senders wait when it is full.
 pub const MAILBOX_MAX: usize = 1024;
@@ -98,8 +98,8 @@ impl ShardHandle {
         answer.await.map_err(|_| Gone)
     }
 
-    /// Has the shard follow an order.
-    pub async fn follow(&self, ordered: Ordered) -> Result<Acknowledge, Gone> {
+    /// Has the shard follow an order. One that goes on from a view that is not here changes nothing.
+    pub async fn follow(&self, ordered: Ordered) -> Result<Result<Acknowledge, Behind>, Gone> {
         self.ask(|reply| Message::Order(Box::new(ordered), reply))
             .await
     }
@@ -239,14 +239,17 @@ impl ShardTask {
         }
     }
 
-    fn order(&mut self, ordered: Ordered, now_us: u64) -> Acknowledge {
+    fn order(&mut self, ordered: Ordered, now_us: u64) -> Result<Acknowledge, Behind> {
+        if let OrderedView::Since(change) = &ordered.view {
+            change.check(self.shard.generation())?;
+        }
         if let Some((states, lineage)) = ordered.restored {
             self.shard.restore(states, lineage);
             self.restored = true;
         }
         let seen = self
             .shard
-            .handle_order(ordered.view, &ordered.holders, now_us);
+            .handle_ordered(ordered.view, &ordered.holders, now_us)?;
         self.recorder = ordered.recorder.or(self.recorder.take());
         if matches!(self.shard.role(), Some(Role::Primary(_))) && std::mem::take(&mut self.restored)
         {
@@ -256,7 +259,7 @@ impl ShardTask {
         for capture in ordered.captures {
             self.begin_capture(capture);
         }
-        seen
+        Ok(seen)
     }
 
     /// What was restored is what there is of this lineage: who restores it again counts from here.

@@ -177,7 +177,11 @@ impl Members {
     fn settle(&mut self, shard: &mut Shard, now: Nanos) {
         self.collect();
         while let Some(order) = self.order.take() {
-            let seen = shard.handle_order(order.view, &order.holders[0], now / 1_000);
+            let followed = shard.handle_ordered(order.view, &order.holders[0], now / 1_000);
+            let seen = followed.expect("it goes on from what was followed");
+            let generation = Some(seen.generation);
+            let told = self.coordinator.followed(SERVER, &self.run, generation);
+            told.expect("the server is registered");
             self.report(seen, now);
             self.collect();
         }

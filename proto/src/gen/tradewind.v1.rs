@@ -302,6 +302,28 @@ pub struct View {
     #[prost(uint32, tag = "5")]
     pub groups: u32,
 }
+/// What has changed from one view to a later one. Of each group that has changed it says what it is in the later
+/// one, so that it leads there from every view between the two.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ViewChange {
+    /// Who has followed neither this generation nor a later one cannot follow the change, and asks for all.
+    #[prost(uint64, tag = "1")]
+    pub base: u64,
+    #[prost(uint64, tag = "2")]
+    pub generation: u64,
+    /// Of the groups that have changed, those that are live now, those that have joined, and all others.
+    #[prost(message, repeated, tag = "3")]
+    pub live: ::prost::alloc::vec::Vec<GroupView>,
+    #[prost(message, repeated, tag = "4")]
+    pub joined: ::prost::alloc::vec::Vec<GroupView>,
+    #[prost(uint32, repeated, tag = "5")]
+    pub gone: ::prost::alloc::vec::Vec<u32>,
+    /// As in the later view.
+    #[prost(message, optional, tag = "6")]
+    pub creator: ::core::option::Option<GroupView>,
+    #[prost(uint32, tag = "7")]
+    pub groups: u32,
+}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum TensorKind {
@@ -741,7 +763,7 @@ pub struct StatusReply {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ServerReport {
-    #[prost(oneof = "server_report::Report", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "server_report::Report", tags = "1, 2, 3, 4, 5")]
     pub report: ::core::option::Option<server_report::Report>,
 }
 /// Nested message and enum types in `ServerReport`.
@@ -756,6 +778,8 @@ pub mod server_report {
         Beat(super::ServerBeat),
         #[prost(message, tag = "4")]
         Captured(super::Captured),
+        #[prost(message, tag = "5")]
+        Followed(super::Followed),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -773,6 +797,16 @@ pub struct Register {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ServerBeat {}
+/// Which view of a run a server has followed: later orders may say what has changed since. Who never says it is
+/// told all of it each time.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Followed {
+    #[prost(string, tag = "1")]
+    pub run: ::prost::alloc::string::String,
+    /// Absent: none from which the last order could go on; all is to be told.
+    #[prost(uint64, optional, tag = "2")]
+    pub generation: ::core::option::Option<u64>,
+}
 /// What a holder of a shard has done.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Acknowledge {
@@ -864,6 +898,10 @@ pub struct ServerOrder {
     pub placement: ::core::option::Option<Placement>,
     #[prost(message, optional, tag = "4")]
     pub view: ::core::option::Option<View>,
+    /// In place of `view`: what has changed since a view that the receiver has followed. `spec` is absent then, and
+    /// `placement` has the holders alone: both are as they were.
+    #[prost(message, optional, tag = "9")]
+    pub change: ::core::option::Option<ViewChange>,
     /// Which life of the coordinator orders; lower ones than it has heard from are refused.
     #[prost(uint64, tag = "5")]
     pub coordinator: u64,

@@ -32,11 +32,12 @@ pub struct Backups {
 }
 
 impl Backups {
-    /// Forgets all groups but these.
-    pub fn retain(&mut self, stays: impl Fn(&GroupId) -> bool) {
-        let gone = self.sent.extract_if(.., |group, _| !stays(group));
-        let gone: Vec<u64> = gone.flat_map(|(_, sent)| sent).collect();
-        gone.into_iter().for_each(|version| self.release(version));
+    /// Forgets a group.
+    pub fn forget(&mut self, group: GroupId) {
+        let sent = self.sent.remove(&group);
+        for version in sent.into_iter().flatten() {
+            self.release(version);
+        }
     }
 
     /// An answer with the values of a version leaves. Of no more than `most` versions they are kept: what is
@@ -110,7 +111,7 @@ mod tests {
         }
         assert_eq!(backups.computed_on(group, 7), None, "bounded");
         assert_eq!(backups.computed_on(group, 16), Some(values(16)));
-        backups.retain(|of| *of != group);
+        backups.forget(group);
         assert_eq!(backups.computed_on(group, 19), None);
     }
 
@@ -128,12 +129,12 @@ mod tests {
         assert_eq!(backups.computed_on(GroupId(3), 3), None, "one too many");
         assert_eq!(backups.computed_on(GroupId(2), 2), Some(values(2)));
         // Two groups have the first: it goes with the second of them.
-        backups.retain(|group| *group != GroupId(0));
+        backups.forget(GroupId(0));
         assert_eq!(backups.computed_on(GroupId(1), 1), Some(values(1)));
         assert_eq!(backups.computed_on(GroupId(1), 4), None);
         keep(&mut backups, 3, 5);
         assert_eq!(backups.computed_on(GroupId(3), 5), Some(values(5)));
-        backups.retain(|_| false);
+        (0..4).map(GroupId).for_each(|group| backups.forget(group));
         assert!(backups.versions.is_empty() && backups.sent.is_empty());
     }
 }

@@ -7,6 +7,8 @@ mod merge;
 mod sent;
 mod shape;
 
+use std::collections::BTreeMap;
+
 use tradewind_common::pieces::{Norms, Piece};
 use tradewind_common::policy::Weights;
 use tradewind_common::schedule::{Schedule, Seen};
@@ -27,7 +29,7 @@ use super::optimizer::Optimizer;
 use super::refusal::Refusal;
 use super::state::BlockState;
 use super::trace::Trace;
-use super::view::View;
+use super::view::{Rights, ViewChange};
 
 /// Most vectors as long as itself that a block keeps of one kind: contributions that wait, values as groups have
 /// them, former values. Of short blocks they are more, as many as take [`KEPT_BYTES`].
@@ -312,23 +314,30 @@ impl Block {
         }
     }
 
-    /// Takes over the groups of a view; those that have joined will not start before `earliest`.
+    /// Takes over what has changed of groups; those that have joined will not start before `earliest`.
     /// Groups that are new here go on after what was decided of them; if `attaching`, their first
     /// contribution may leave a gap. Answers who waited in vain: the groups that are no longer
     /// live, whose undecided contributions are forgotten.
     pub fn follow(
         &mut self,
-        view: &View,
+        change: &ViewChange,
         earliest: Clock,
         attaching: bool,
     ) -> Vec<(GroupId, Askers)> {
         // Only lives that go on hold something: a new one begins with values as they are.
         let standings = self.groups.standings();
-        self.sent.retain(|group| {
+        for (group, rights) in &change.changed {
             let life = standings.incarnation(*group);
-            life.is_some() && life == view.incarnation(*group)
-        });
-        self.groups.follow(view, earliest, attaching)
+            if life.is_none() || life != rights.incarnation() {
+                self.sent.forget(*group);
+            }
+        }
+        self.groups.follow(change, earliest, attaching)
+    }
+
+    /// What each group is that it knows: of a primary that is as its view says.
+    pub fn rights(&self) -> BTreeMap<GroupId, Rights> {
+        self.groups.standings().rights()
     }
 
     /// Decides nothing more: forgets the groups, but not what was decided of them, and answers who

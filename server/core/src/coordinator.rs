@@ -286,7 +286,7 @@ impl Coordinator {
         }
         while let Some((run, server)) = self.owed.next(|| self.fleet.up()) {
             // One that has gone meanwhile registers anew, and is told everything.
-            if let (Ok(run), true) = (self.runs.get(&run), self.fleet.is_up(server)) {
+            if let (Ok(run), true) = (self.runs.get_mut(&run), self.fleet.is_up(server)) {
                 return Some(Output::Order(Box::new(run.order(server, &self.fleet))));
             }
         }

@@ -36,9 +36,9 @@ impl Holdings {
         }
     }
 
-    /// Forgets all groups but these.
-    pub fn retain(&mut self, stays: impl Fn(&GroupId) -> bool) {
-        self.groups.retain(|group, _| stays(group));
+    /// Forgets a group.
+    pub fn forget(&mut self, group: GroupId) {
+        self.groups.remove(&group);
     }
 
     /// The answer that brings `group`, which says that it holds the answer of version `holds`, to
@@ -245,7 +245,7 @@ mod tests {
             assert_eq!(holdings.groups[group].values, taker.values, "{group}");
         }
         assert_ne!(takers[0].1.values, takers[1].1.values);
-        holdings.retain(|group| *group == OTHER);
+        holdings.forget(GROUP);
         let fresh = holdings.answer((GROUP, Some(8)), (9, &values), form, MOST);
         assert_eq!(fresh, Fresh::Values(values.clone()), "it is forgotten");
         let fresh = holdings.answer((OTHER, Some(6)), (9, &values), form, MOST);
@@ -295,7 +295,7 @@ mod tests {
         assert!(!whole(&answer(GROUP)) && !whole(&answer(OTHER)));
         assert_eq!(answer(third), Fresh::Values(values.clone()), "whole");
         // One that leaves makes room.
-        holdings.retain(|group| *group != OTHER);
+        holdings.forget(OTHER);
         holdings.answer((third, Some(1)), (1, &values), form, MOST);
         moved(&mut values, 2);
         let fresh = holdings.answer((third, Some(1)), (2, &values), form, MOST);

@@ -10,7 +10,7 @@ use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, Incarnation, RunId, ServerId, ShardId};
 
 use super::mark::Lacking;
-use super::view::{Acknowledge, View};
+use super::view::{Acknowledge, OrderedView};
 
 /// A registered server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +23,8 @@ pub struct Server {
     pub host: String,
 }
 
-/// One run, as one server has to hold it: everything, each time; an older one changes nothing.
+/// One run, as one server has to hold it: everything, but of membership what has changed since a view that the
+/// server has followed, where that is known. An older one changes nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Order {
     /// For whom.
@@ -39,7 +40,7 @@ pub struct Order {
     /// Where the servers are.
     pub servers: BTreeMap<ServerId, Server>,
     /// The run's membership.
-    pub view: View,
+    pub view: OrderedView,
     /// Shards that their heir has to restore.
     pub restore: Vec<Restore>,
     /// Snapshots to take part in; one that was taken already is reported again.

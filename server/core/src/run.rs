@@ -21,6 +21,7 @@ use tradewind_common::{Generation, GroupId, Incarnation, Rank, RunId, ServerId, 
 
 mod admission;
 mod advance;
+mod bases;
 mod calls;
 mod capture;
 mod data;
@@ -40,6 +41,7 @@ mod snapshots;
 mod written;
 
 use self::admission::Admission;
+use self::bases::Bases;
 pub use self::calls::{Beat, Beaten, Caller, Join};
 use self::data::{DataLeases, Worker};
 pub use self::group::{Group, GroupState};
@@ -63,7 +65,7 @@ use super::event::{Event, EventKind, LEASE_RAN_OUT};
 use super::fleet::Fleet;
 use super::order::{Capture, Order};
 use super::saved::Passed;
-use super::view::View;
+use super::view::{OrderedView, View, ViewChange};
 
 /// What a run is: it never changes.
 #[derive(Clone, Debug)]
@@ -84,6 +86,7 @@ pub struct Run {
     data: DataLeases,
     holders: ShardHolders,
     reports: Reports,
+    bases: Bases,
     losses: Losses,
     snapshots: Snapshots,
     out: Outbox,
@@ -111,6 +114,7 @@ impl Run {
             data: DataLeases::new(&spec),
             holders: ShardHolders::first(fleet, spec.faults.replication),
             reports: Reports::default(),
+            bases: Bases::since(Generation(0)),
             losses: Losses::default(),
             snapshots: Snapshots::new(snapshots),
             out,
@@ -134,6 +138,7 @@ impl Run {
     /// A run that has just been made begins past these.
     pub(super) fn begin_past(&mut self, passed: Passed) {
         self.out.begin_past(passed.generation);
+        self.bases = Bases::since(self.out.generation());
         self.membership.begin_past(passed.incarnation);
     }
 
@@ -234,8 +239,42 @@ impl Run {
         }
     }
 
+    /// What of the present view a server is told: what has changed since a view that it has followed, or all.
+    fn view_for(&mut self, server: ServerId) -> OrderedView {
+        let generation = self.generation();
+        self.membership.groups_mut().note_changes(generation);
+        // In a run that is over nobody is there.
+        let base = self.bases.of(server).filter(|_| !self.progress.is_over());
+        let Some(base) = base else {
+            return OrderedView::Whole(self.view());
+        };
+        OrderedView::Since(ViewChange {
+            base,
+            generation,
+            changed: self.membership.changed_since(base),
+            creator: self.progress.may_create(),
+            groups: self.roster.count() as u32,
+        })
+    }
+
+    /// A server says which generation of the view it has followed, or that it has none from which it could go on.
+    /// Whether it has to be told all.
+    pub(super) fn followed(&mut self, server: ServerId, generation: Option<Generation>) -> bool {
+        match generation {
+            Some(generation) => self.bases.follows(server, generation),
+            None => self.bases.forget(server),
+        }
+        generation.is_none()
+    }
+
+    /// What a server has followed is not known any more: it begins anew, or may have.
+    pub(super) fn forget_base(&mut self, server: ServerId) {
+        self.bases.forget(server);
+    }
+
     /// The run as `server` has to hold it.
-    pub(super) fn order(&self, server: ServerId, fleet: &Fleet) -> Order {
+    pub(super) fn order(&mut self, server: ServerId, fleet: &Fleet) -> Order {
+        let view = self.view_for(server);
         let captures = self
             .holders
             .ids()
@@ -248,7 +287,7 @@ impl Run {
             placement: self.placement().clone(),
             holders: self.holders.iter().cloned().collect(),
             servers: fleet.endpoints(),
-            view: self.view(),
+            view,
             restore: self.holders.to_restore(server).collect(),
             capture: captures.filter(own).collect(),
         }

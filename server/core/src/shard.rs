@@ -35,6 +35,7 @@ pub use super::frame::{Action, Answer, Output, Push, Reply};
 use super::log::{Confirm, LogEntry};
 use super::momentum::Momentum;
 use super::refusal::Refusal;
+use super::view::View;
 
 /// One shard at one of its holders: the blocks, the view that is followed, and what is owed to
 /// groups and to copies. It passes on to its parts what concerns them: each owns what it decides about.
@@ -182,6 +183,11 @@ impl Shard {
     /// The generation that the shard follows.
     pub fn generation(&self) -> Generation {
         self.holder.view().generation
+    }
+
+    /// What it follows of membership.
+    pub fn view(&self) -> &View {
+        self.holder.view()
     }
 
     /// What this server is to the shard; `None` before the first order, and after the last.

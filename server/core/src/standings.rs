@@ -8,7 +8,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use tradewind_common::{Clock, GroupId, Incarnation};
 
 use super::ranked::Ranked;
-use super::view::View;
+use super::view::Rights;
 
 /// Where a group that is live, or has joined and will be, stands at one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -299,10 +299,9 @@ impl Standings {
         }
     }
 
-    /// Makes room for the groups of a view at once, and no more.
+    /// Makes room for so many groups.
     pub(crate) fn reserve(&mut self, groups: usize) {
-        let more = groups.saturating_sub(self.rows.len());
-        self.rows.reserve_exact(more);
+        reserve(&mut self.rows, groups);
     }
 
     /// Bytes of what is kept while nothing waits.
@@ -372,11 +371,14 @@ impl Standings {
         self.set(group, Row { place, ..before });
     }
 
-    /// Groups that are live, in GroupId order, with their lives.
-    pub(crate) fn lives(&self) -> impl Iterator<Item = (GroupId, Incarnation)> + '_ {
+    /// What each group is that is live or has joined, as the view says it.
+    pub(crate) fn rights(&self) -> BTreeMap<GroupId, Rights> {
         let rows = (0..).map(GroupId).zip(&self.rows);
-        let rows = rows.filter(|(_, row)| row.is_live());
-        rows.map(|(group, row)| (group, row.life))
+        let live = rows.filter(|(_, row)| row.is_live());
+        let live = live.map(|(group, row)| (group, Rights::Live(row.life, row.start)));
+        let joined = self.joined.iter();
+        let joined = joined.map(|(group, (life, _))| (*group, Rights::Joined(*life)));
+        live.chain(joined).collect()
     }
 
     /// A group is not live any more.
@@ -384,21 +386,26 @@ impl Standings {
         self.set(group, Row::default());
     }
 
-    /// Those that have joined in a view; none that is new among them starts before `earliest`.
-    pub(crate) fn expect(&mut self, view: &View, earliest: Clock) {
-        let stays = |(group, life): (&GroupId, &Incarnation)| {
-            let known = self.joined.get(group).filter(|(known, _)| known == life);
-            (*group, known.copied().unwrap_or((*life, earliest)))
-        };
-        let joined: BTreeMap<_, _> = view.joined.iter().map(stays).collect();
-        let before = std::mem::replace(&mut self.joined, joined);
-        for (_, clock) in before.into_values() {
+    /// A life of a group has joined, and does not start before `earliest` if that is new.
+    pub(crate) fn expect(&mut self, group: GroupId, life: Incarnation, earliest: Clock) {
+        if self
+            .joined
+            .get(&group)
+            .is_some_and(|(known, _)| *known == life)
+        {
+            return;
+        }
+        self.expect_no_more(group);
+        self.joined.insert(group, (life, earliest));
+        self.expected.add(earliest);
+        self.starts.add(earliest);
+    }
+
+    /// A group is not one any more that has joined and may not push yet.
+    pub(crate) fn expect_no_more(&mut self, group: GroupId) {
+        if let Some((_, clock)) = self.joined.remove(&group) {
             self.expected.remove(clock);
             self.starts.remove(clock);
-        }
-        for (_, clock) in self.joined.values() {
-            self.expected.add(*clock);
-            self.starts.add(*clock);
         }
     }
 
@@ -419,6 +426,15 @@ impl Standings {
         live.into_iter()
             .chain(joined.map(|(group, _)| *group))
             .min()
+    }
+}
+
+/// Makes room for so many rows: for all that are new at once where those are many, and where one comes after the
+/// other for an eighth more, so that not all are copied for each.
+pub(crate) fn reserve<T>(rows: &mut Vec<T>, wanted: usize) {
+    if wanted > rows.capacity() {
+        let most = wanted.max(rows.capacity() + rows.capacity() / 8);
+        rows.reserve_exact(most - rows.len());
     }
 }
 
@@ -669,14 +685,15 @@ mod tests {
                 match random.below(10) {
                     0 if standings.is_live(group) => standings.leave(group),
                     1 => {
-                        let mut view = View::default();
+                        let earliest = Clock(random.below(20));
                         for other in (0..GROUPS as u32).map(GroupId) {
                             if !standings.is_live(other) && random.below(5) == 0 {
                                 let life = Incarnation(1 + random.below(2));
-                                view.joined.insert(other, life);
+                                standings.expect(other, life, earliest);
+                            } else {
+                                standings.expect_no_more(other);
                             }
                         }
-                        standings.expect(&view, Clock(random.below(20)));
                     }
                     2 if came && !standings.is_gathered(group) => standings.withdraw(group),
                     3..5 if came && !standings.is_gathered(group) => standings.gather(group),

@@ -34,6 +34,9 @@ impl CoordinatorTask {
             Message::Report(server, run, report, reply) => {
                 let _ = reply.send(core.report(server, &run, *report, now_ms));
             }
+            Message::Followed(server, run, generation, reply) => {
+                let _ = reply.send(core.followed(server, &run, generation));
+            }
             Message::Captured(server, (run, shard, number), result, reply) => {
                 let taken = core.captured(server, &run, shard, number, result, now_ms);
                 let _ = reply.send(taken);

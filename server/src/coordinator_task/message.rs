@@ -26,6 +26,8 @@ pub enum Message {
     ServerLost(ServerId, Incarnation, u64),
     /// What became of a shard on a server.
     Report(ServerId, RunId, Box<ShardReport>, Reply<()>),
+    /// Which view of a run a server has followed; `None`: none from which the last order could go on.
+    Followed(ServerId, RunId, Option<Generation>, Reply<()>),
     /// A shard's part of a snapshot, by number.
     Captured(
         ServerId,
@@ -87,6 +89,7 @@ impl Message {
     pub(super) fn needs_no_disk(&self) -> bool {
         match self {
             Self::ServerBeat(..)
+            | Self::Followed(..)
             | Self::Heartbeat(..)
             | Self::Check(..)
             | Self::Holding(..)

@@ -12,7 +12,7 @@ use tradewind_proto::convert::{self, Malformed};
 use tradewind_proto::v1;
 use tradewind_proto::v1::server_report::Report;
 
-use super::order::{captured_from_wire, encode_order, report_from_wire};
+use super::order::{captured_from_wire, encode_order, followed_from_wire, report_from_wire};
 use crate::coordinator_task::{CallError, CoordinatorHandle, Message, Taken, outbox};
 use crate::refuse;
 use tradewind_core::answer::Refused;
@@ -117,6 +117,10 @@ impl Bond {
                 let (run, shard, number, result) =
                     captured_from_wire(captured).map_err(refuse::malformed)?;
                 Message::Captured(self.server, (run, shard, number), result, reply)
+            }
+            Some(Report::Followed(followed)) => {
+                let (run, generation) = followed_from_wire(&followed).map_err(refuse::malformed)?;
+                Message::Followed(self.server, run, generation, reply)
             }
             Some(Report::Register(_)) | None => return Err(missing("acknowledge")),
         };

@@ -13,7 +13,7 @@ use tradewind_core::order::Capture;
 use tradewind_core::refusal::Refusal;
 use tradewind_core::shard::{Counters, Push, Reply};
 use tradewind_core::state::BlockState;
-use tradewind_core::view::{Acknowledge, View};
+use tradewind_core::view::{Acknowledge, Behind, OrderedView};
 
 /// Where the answers to one stream's frames go. Unbounded, because a stream sends no more frames
 /// than it has permits, and gets a permit back with each answer (`rpc/exchange.rs`).
@@ -28,7 +28,7 @@ pub enum Message {
     /// A frame of a stream that is no push.
     Malformed(Refusal, ReplyTo),
     /// Membership and holders to follow.
-    Order(Box<Ordered>, oneshot::Sender<Acknowledge>),
+    Order(Box<Ordered>, oneshot::Sender<Result<Acknowledge, Behind>>),
     /// A record of the primary's log.
     Record(Box<Record>, oneshot::Sender<Result<Confirm, Refusal>>),
     /// The way to a copy is there; its records go there.
@@ -44,7 +44,7 @@ pub enum Message {
 /// What a shard has to follow.
 pub struct Ordered {
     /// Membership.
-    pub view: View,
+    pub view: OrderedView,
     /// Who holds the shard.
     pub holders: Holders,
     /// Where its copies are, if it is the primary.

@@ -27,7 +27,7 @@ use tradewind_core::askers::Wants;
 use tradewind_core::block::Gradient;
 use tradewind_core::shard::{Action, Push, Shard};
 use tradewind_core::state::BlockState;
-use tradewind_core::view::View;
+use tradewind_core::view::{OrderedView, View};
 
 /// The life of group 0.
 const LIFE: Incarnation = Incarnation(5);
@@ -69,13 +69,13 @@ async fn counts_too_far() {
         decided: BTreeMap::new(),
     };
     let ordered = Ordered {
-        view: View {
+        view: OrderedView::Whole(View {
             generation: lineage,
             live: BTreeMap::from([(GroupId(0), (LIFE, Clock(0)))]),
             joined: BTreeMap::from([(GroupId(0), LIFE)]),
             creator: None,
             groups: 1,
-        },
+        }),
         holders: Holders {
             lineage,
             ..Holders::alone(server)
@@ -85,7 +85,7 @@ async fn counts_too_far() {
         restored: Some((vec![state], lineage)),
         captures: Vec::new(),
     };
-    handle.follow(ordered).await.unwrap();
+    handle.follow(ordered).await.unwrap().unwrap();
     let status = handle.status(false).await.unwrap();
     assert_eq!(status.versions, (u64::MAX, u64::MAX));
     let gradient = Gradient {

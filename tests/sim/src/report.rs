@@ -43,6 +43,10 @@ counts! {
     rank_restarts,
     /// Groups that came on top of those that were configured.
     attached,
+    /// Orders that said what had changed, and were followed.
+    changes_followed,
+    /// Orders that would have left a gap: all was asked for.
+    orders_refused,
     /// Ranks that left because they were asked to.
     drained,
     /// Ranks killed.

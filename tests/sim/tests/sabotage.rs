@@ -294,3 +294,20 @@ fn restoring_what_an_old_listing_shows() {
     let rules = [Rule::Snapshots, Rule::Liveness];
     found(Sabotage::ReadsByListing, &rules, disk);
 }
+
+#[test]
+fn leaving_out_of_what_has_changed_who_has_gone() {
+    let dying = |seed| asynchronous(seed).with_dying_ranks();
+    found(Sabotage::ForgetsDepartures, &[Rule::ExactlyOnce], dying);
+}
+
+#[test]
+fn leaving_out_of_what_has_changed_who_has_formed_again() {
+    let dying = |seed| asynchronous(seed).with_dying_ranks();
+    found(Sabotage::ForgetsLives, &[Rule::ExactlyOnce], dying);
+}
+
+#[test]
+fn following_what_has_changed_since_another_view() {
+    found(Sabotage::FollowsAnyBase, &[Rule::ExactlyOnce], together);
+}

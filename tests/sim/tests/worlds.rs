@@ -38,7 +38,13 @@ fn check(name: &str, scenario: impl Fn(Scenario) -> Scenario, must: &[&str]) {
     assert!(must.iter().all(|name| known.contains(name)), "{must:?}");
 }
 
-const ALWAYS: [&str; 4] = ["decided", "repeated", "differences", "malformed"];
+const ALWAYS: [&str; 5] = [
+    "decided",
+    "repeated",
+    "differences",
+    "malformed",
+    "changes_followed",
+];
 
 #[test]
 fn nothing_fails() {

@@ -14,7 +14,7 @@ use tradewind_core::ReplyTo;
 use tradewind_core::askers::Wants;
 use tradewind_core::block::Gradient;
 use tradewind_core::shard::{Action, Output, Push, Shard};
-use tradewind_core::view::View;
+use tradewind_core::view::{OrderedView, Rights, View, ViewChange};
 
 use super::Figure;
 use crate::model::{Form, Model, OptimizerName};
@@ -56,7 +56,8 @@ pub(super) fn measure(groups: u32) -> Vec<Figure> {
         Figure::microseconds("push, backup groups", push(ConsistencySpec::Sync, &backups)),
         Figure::microseconds("push, merge window", push(ConsistencySpec::Async, &merged)),
         Figure::bytes("table: a group and block", table(groups)),
-        Figure::microseconds("new view, 100 blocks", follow(groups)),
+        Figure::microseconds("new view, 100 blocks", follow(groups, true)),
+        Figure::microseconds("the same, told whole", follow(groups, false)),
         Figure::microseconds("lease of data", lease(groups)),
     ]
 }
@@ -138,6 +139,22 @@ impl World {
         };
         let alone = Holders::alone(ServerId(0));
         self.shard.handle_order(view, &alone, self.now_us);
+    }
+
+    /// The only holder is told that a group is gone.
+    fn lose(&mut self, group: GroupId) {
+        let base = self.generation;
+        self.generation = base.next();
+        let change = ViewChange {
+            base,
+            generation: self.generation,
+            changed: [(group, Rights::Out)].into(),
+            creator: None,
+            groups: self.clocks.len() as u32,
+        };
+        let (told, alone) = (OrderedView::Since(change), Holders::alone(ServerId(0)));
+        let followed = self.shard.handle_ordered(told, &alone, self.now_us);
+        followed.expect("it has followed the view before");
     }
 
     fn frame(&self, group: GroupId, block: BlockId, action: Action) -> Push {
@@ -237,12 +254,16 @@ fn table(groups: u32) -> f64 {
     bytes.sum::<usize>() as f64 / f64::from(groups)
 }
 
-/// Microseconds in which a shard of many blocks follows a view of which one group is gone.
-fn follow(groups: u32) -> f64 {
+/// Microseconds in which a shard of many blocks follows a view of which one group is gone: told what has changed, as
+/// by the orders of a coordinator that knows what the server follows, or all of it.
+fn follow(groups: u32, changed: bool) -> f64 {
     let plain = Policies::default();
     let mut world = World::new(groups, BLOCKS, ConsistencySpec::Async, &plain);
     let watch = Stopwatch::start();
-    world.follow(groups - 1, None);
+    match changed {
+        true => world.lose(GroupId(groups - 1)),
+        false => world.follow(groups - 1, None),
+    }
     watch.elapsed().as_secs_f64() * 1e6
 }
 

@@ -9,8 +9,8 @@ use super::{Contribution, Decided, Gradient};
 use crate::ReplyTo;
 use crate::askers::{Asker, Askers};
 use crate::refusal::Refusal;
-use crate::standings::Standings;
-use crate::view::View;
+use crate::standings::{Standings, reserve};
+use crate::view::{Rights, ViewChange};
 
 /// A contribution that is not decided yet.
 #[derive(Clone, Debug)]
@@ -159,44 +159,46 @@ impl Groups {
         &self.interrupted
     }
 
-    /// Takes over the groups of a view; those that have joined will not start before `earliest`.
+    /// Takes over what has changed of groups; those that have joined will not start before `earliest`.
     /// Groups that are new here go on after what was decided of them; if `attaching`, their first
     /// contribution may leave a gap. Answers who waited in vain: the groups that are no longer
     /// live, whose undecided contributions are forgotten.
     pub(super) fn follow(
         &mut self,
-        view: &View,
+        change: &ViewChange,
         earliest: Clock,
         attaching: bool,
     ) -> Vec<(GroupId, Askers)> {
-        let stays = |group: GroupId, life: Incarnation| {
-            let now = view.live.get(&group);
-            now.is_some_and(|(now, _)| *now == life)
-        };
-        let lives = self.standings.lives();
-        let gone: Vec<_> = lives
-            .filter(|(group, life)| !stays(*group, *life))
-            .collect();
         let mut in_vain = Vec::new();
-        for (group, _) in gone {
-            self.standings.leave(group);
-            let waited = self.forget(group);
-            in_vain.extend(waited.map(|waiting| (group, waiting.askers)));
-        }
-        let last = view.live.last_key_value();
-        let rows = last.map_or(0, |(group, _)| group.0 as usize + 1);
-        self.standings.reserve(rows);
-        let more = rows.saturating_sub(self.decided.len());
-        self.decided.reserve_exact(more);
-        for (group, (incarnation, start)) in &view.live {
-            if !self.standings.is_live(*group) {
-                let last = self.last(*group, *incarnation);
-                let next = last.map_or(*start, |last| last.clock.tick());
-                let life = (*incarnation, *start);
-                self.standings.enter(*group, life, next, attaching);
+        let mut rows = 0;
+        for (group, rights) in &change.changed {
+            let life = self.standings.life(*group);
+            let stays = matches!(rights, Rights::Live(now, _) if Some(*now) == life);
+            if life.is_some() && !stays {
+                self.standings.leave(*group);
+                let waited = self.forget(*group);
+                in_vain.extend(waited.map(|waiting| (*group, waiting.askers)));
+            }
+            if matches!(rights, Rights::Live(..)) {
+                rows = group.0 as usize + 1;
             }
         }
-        self.standings.expect(view, earliest);
+        self.standings.reserve(rows);
+        reserve(&mut self.decided, rows);
+        for (group, rights) in &change.changed {
+            match *rights {
+                Rights::Live(life, start) => {
+                    self.standings.expect_no_more(*group);
+                    if !self.standings.is_live(*group) {
+                        let last = self.last(*group, life);
+                        let next = last.map_or(start, |last| last.clock.tick());
+                        self.standings.enter(*group, (life, start), next, attaching);
+                    }
+                }
+                Rights::Joined(life) => self.standings.expect(*group, life, earliest),
+                Rights::Out => self.standings.expect_no_more(*group),
+            }
+        }
         in_vain
     }
 
@@ -348,9 +350,10 @@ mod tests {
 
     fn groups(attaching: bool) -> Groups {
         let mut groups = Groups::default();
-        let mut view = View::default();
-        view.live.insert(GROUP, (Incarnation(1), Clock(0)));
-        groups.follow(&view, Clock(0), attaching);
+        let mut change = ViewChange::default();
+        let live = Rights::Live(Incarnation(1), Clock(0));
+        change.changed.insert(GROUP, live);
+        groups.follow(&change, Clock(0), attaching);
         groups
     }
 
@@ -406,15 +409,19 @@ mod tests {
         );
     }
 
-    #[test]
-    fn a_group_takes_few_bytes() {
+    /// Bytes a group of ten thousand that become live, so many at once.
+    fn bytes_a_group(at_once: u32) -> f64 {
         let mut groups = Groups::default();
-        let mut view = View::default();
-        for group in (0..10_000).map(GroupId) {
-            view.live.insert(group, (Incarnation(1), Clock(0)));
+        let all: Vec<GroupId> = (0..10_000).map(GroupId).collect();
+        for some in all.chunks(at_once as usize) {
+            let live = |group: &GroupId| (*group, Rights::Live(Incarnation(1), Clock(0)));
+            let change = ViewChange {
+                changed: some.iter().map(live).collect(),
+                ..ViewChange::default()
+            };
+            groups.follow(&change, Clock(0), false);
         }
-        groups.follow(&view, Clock(0), false);
-        for group in (0..10_000).map(GroupId) {
+        for group in all {
             let decided = Decided {
                 clock: Clock(0),
                 verdict: Verdict::Applied,
@@ -422,8 +429,18 @@ mod tests {
             };
             groups.note(&[(group, Incarnation(1), decided)]);
         }
-        let each = groups.bytes() as f64 / 1e4;
-        assert!(each <= 73.0, "{each} bytes a group and block");
+        groups.bytes() as f64 / 1e4
+    }
+
+    #[test]
+    fn a_group_takes_few_bytes() {
+        for (at_once, most) in [(10_000, 73.0), (1, 82.0)] {
+            let each = bytes_a_group(at_once);
+            assert!(
+                each <= most,
+                "{at_once} at once: {each} bytes a group and block"
+            );
+        }
     }
 
     #[test]
@@ -449,7 +466,9 @@ mod tests {
         push(&mut groups, 0, 1).unwrap();
         decide(&mut groups);
         push(&mut groups, 1, 2).unwrap();
-        let gone = groups.follow(&View::default(), Clock(0), false);
+        let mut change = ViewChange::default();
+        change.changed.insert(GROUP, Rights::Out);
+        let gone = groups.follow(&change, Clock(0), false);
         let waited: Vec<ReplyTo> = gone[0].1.to.iter().map(|asker| asker.to).collect();
         assert_eq!((gone[0].0, waited), (GROUP, vec![ReplyTo(2)]));
         let live = groups.standings().live();

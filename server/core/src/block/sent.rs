@@ -25,10 +25,10 @@ impl Sent {
         self.held = Holdings::begun_at(version);
     }
 
-    /// Forgets all groups but these.
-    pub(super) fn retain(&mut self, stays: impl Fn(&GroupId) -> bool) {
-        self.held.retain(&stays);
-        self.backups.retain(&stays);
+    /// Forgets a group.
+    pub(super) fn forget(&mut self, group: GroupId) {
+        self.held.forget(group);
+        self.backups.forget(group);
     }
 
     /// What brings a group from what it holds to the current values, with their version. The values of so many

@@ -1,6 +1,6 @@
 //! Servers come, stay and go.
 
-use tradewind_common::{Incarnation, ServerId};
+use tradewind_common::{Generation, Incarnation, RunId, ServerId};
 
 use super::{Coordinator, Output};
 use crate::answer::Refused;
@@ -33,6 +33,7 @@ impl Coordinator {
         let stale = |output: &Output| matches!(output, Output::Runs(server, _) if *server == id);
         self.journal.drop_stale(stale);
         for run in self.runs.iter_mut() {
+            run.forget_base(id);
             run.place((!there).then_some(id), &self.fleet, now_ms);
         }
         // Without a folder nobody knows whether there were others before.
@@ -42,6 +43,39 @@ impl Coordinator {
         self.drain();
         for run in self.runs.iter() {
             self.owed.one(run.name(), id);
+        }
+        Ok(())
+    }
+
+    /// A server says which generation of a run's membership it has followed: orders go on from there. Or that it
+    /// has none from which the last order could go on: then it is told all.
+    ///
+    /// # Errors
+    /// If it is not registered, or ahead of the coordinator.
+    pub fn followed(
+        &mut self,
+        server: ServerId,
+        name: &RunId,
+        generation: Option<Generation>,
+    ) -> Result<(), Refused> {
+        if !self.fleet.is_up(server) {
+            return Err(Refused::NotRegistered(server));
+        }
+        // It may have been removed meanwhile, of which the server hears.
+        let Ok(run) = self.runs.get_mut(name) else {
+            return Ok(());
+        };
+        let current = run.generation();
+        if let Some(given) = generation.filter(|given| *given > current) {
+            let run = name.clone();
+            return Err(Refused::GenerationAhead {
+                run,
+                given,
+                current,
+            });
+        }
+        if run.followed(server, generation) {
+            self.owed.one(name, server);
         }
         Ok(())
     }

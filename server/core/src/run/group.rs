@@ -14,6 +14,7 @@ use crate::ReplyTo;
 use crate::answer::Answer;
 use crate::refusal::Refusal;
 use crate::saved::SavedGroup;
+use crate::view::Rights;
 
 /// Where a group stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -137,6 +138,17 @@ impl Group {
     /// Whether it may push, or is about to be told so.
     pub(super) fn is_admitted(&self) -> bool {
         matches!(self.state, GroupState::Admitting(_) | GroupState::Live)
+    }
+
+    /// What it is in the view.
+    pub(super) fn rights(&self) -> Rights {
+        match self.state {
+            GroupState::Joined(_) => Rights::Joined(self.incarnation),
+            GroupState::Admitting(_) | GroupState::Live => {
+                Rights::Live(self.incarnation, self.start)
+            }
+            GroupState::Gathering | GroupState::Left => Rights::Out,
+        }
     }
 
     /// The generation that fences its former life, while it may not push yet.

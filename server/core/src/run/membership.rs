@@ -15,7 +15,9 @@ use crate::answer::Refused;
 use crate::event::{Event, EventKind};
 use crate::refusal::Refusal;
 use crate::saved::SavedGroup;
+use crate::view::Rights;
 
+mod changed;
 mod table;
 
 pub(super) use self::table::Table;
@@ -146,6 +148,11 @@ impl Membership {
         joined
             .map(|(id, group)| (id, group.incarnation()))
             .collect()
+    }
+
+    /// What those are in the view that have changed since a generation: a group that has gone, too.
+    pub(super) fn changed_since(&self, base: Generation) -> BTreeMap<GroupId, Rights> {
+        self.groups.changed_since(base)
     }
 
     /// The groups for the status page.

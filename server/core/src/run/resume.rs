@@ -9,6 +9,7 @@ use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
 
 use super::Run;
+use super::bases::Bases;
 use super::data::DataLeases;
 use super::losses::Losses;
 use super::membership::Membership;
@@ -70,6 +71,7 @@ impl Run {
             membership: Membership::new(BTreeMap::new(), Incarnation(last.0 + LIVES_MARGIN)),
             data: DataLeases::resumed(manifest, &spec, reports.next_clock()),
             reports,
+            bases: Bases::since(generation),
             losses: Losses::resumed(Loss {
                 updates: manifest.lost,
                 samples: manifest.lost_samples,

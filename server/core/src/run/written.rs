@@ -12,6 +12,7 @@ use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, Generation, GroupId, Incarnation, RunId, ShardId};
 
 use super::admission::Admission;
+use super::bases::Bases;
 use super::data::DataLeases;
 use super::group::Group;
 use super::holders::{Departing, ShardHolders, WrittenHolders};
@@ -200,6 +201,7 @@ impl Run {
             data: DataLeases::written(written.ledger, written.origin),
             holders: ShardHolders::read(holders),
             reports: Reports::since(written.clock_seen),
+            bases: Bases::since(written.generation),
             losses: Losses::written(written.losses, written.lost_earlier),
             snapshots: written.snapshots,
             out: Outbox::new(written.name.clone(), written.generation),

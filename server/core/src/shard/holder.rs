@@ -6,7 +6,7 @@ use tradewind_common::{Clock, Generation, GroupId, Incarnation, ServerId, ShardI
 use crate::log::{Confirm, Record};
 use crate::refusal::Refusal;
 use crate::replica::{Position, RecordPlace};
-use crate::view::View;
+use crate::view::{View, ViewChange};
 
 /// One server as a holder of one shard.
 #[derive(Debug)]
@@ -87,9 +87,10 @@ impl Holder {
         self.role = role;
     }
 
-    /// Follows a view.
-    pub(super) fn set_view(&mut self, view: View) {
-        self.view = view;
+    /// Goes on to a later view, from this or one before it.
+    pub(super) fn change_view(&mut self, change: &ViewChange) {
+        let changed = self.view.change(change);
+        changed.expect("it was checked where the change goes on from");
     }
 
     /// Refuses records of logs of before this one.

@@ -7,7 +7,7 @@ use super::{Output, Shard};
 use crate::order::NotCaptured;
 use crate::refusal::Refusal;
 use crate::state::BlockState;
-use crate::view::{Acknowledge, View};
+use crate::view::{Acknowledge, Behind, OrderedView, View, ViewChange};
 
 impl Shard {
     /// Takes blocks over from a snapshot, in place of what is here, before the order is handled that
@@ -21,10 +21,36 @@ impl Shard {
         self.holder.set_lineage(lineage);
     }
 
-    /// Follows an order, unless it is older than the present one, and re-evaluates what waits.
+    /// Follows an order that says all of a view, unless it is older than the present one, and re-evaluates
+    /// what waits.
     pub fn handle_order(&mut self, view: View, holders: &Holders, now_us: u64) -> Acknowledge {
+        let change = self.holder.view().change_to(&view);
+        self.follow(&change, holders, now_us)
+    }
+
+    /// The same for what an order says, whichever it is. What has changed costs as much as groups have changed.
+    ///
+    /// # Errors
+    /// If it goes on from a view that is not here. Nothing is changed then: all of the view has to be said.
+    pub fn handle_ordered(
+        &mut self,
+        told: OrderedView,
+        holders: &Holders,
+        now_us: u64,
+    ) -> Result<Acknowledge, Behind> {
+        match told {
+            OrderedView::Whole(view) => Ok(self.handle_order(view, holders, now_us)),
+            OrderedView::Since(change) => {
+                change.check(self.generation())?;
+                Ok(self.follow(&change, holders, now_us))
+            }
+        }
+    }
+
+    fn follow(&mut self, change: &ViewChange, holders: &Holders, now_us: u64) -> Acknowledge {
         let role = self.holder.role_in(holders);
-        if view.generation > self.generation() {
+        if change.generation > self.generation() {
+            self.holder.change_view(change);
             let new = role != self.role();
             if new && self.holder.is_primary() {
                 self.close();
@@ -37,7 +63,7 @@ impl Shard {
                         self.out.begin_log(since);
                         self.holder.begin_log(since);
                     }
-                    self.lead(&view, holders, new, now_us);
+                    self.lead(change, holders, new, now_us);
                 }
                 Some(Role::Copy(since)) => {
                     self.holder.set_lineage(holders.lineage);
@@ -52,7 +78,6 @@ impl Shard {
                 Some(Role::Heir(since)) => self.holder.begin_log(since),
                 Some(Role::Candidate) | None => {}
             }
-            self.holder.set_view(view);
         }
         self.acknowledge()
     }
@@ -78,9 +103,11 @@ impl Shard {
         self.holder.set_role(None);
     }
 
-    /// As primary: has the groups of the view and the copies of the holders. A `new` one goes on
-    /// where the former one was, or where a snapshot was.
-    fn lead(&mut self, view: &View, holders: &Holders, new: bool, now_us: u64) {
+    /// As primary: has the groups of the view and the copies of the holders. A `new` one, whose blocks know
+    /// nobody, goes on where the former one was, or where a snapshot was.
+    fn lead(&mut self, change: &ViewChange, holders: &Holders, new: bool, now_us: u64) {
+        let all = new.then(|| View::default().change_to(self.holder.view()));
+        let change = all.as_ref().unwrap_or(change);
         let blocks = &self.blocks;
         self.out.follow(&holders.copies, || blocks.created());
         // Who was not heard since values were restored cannot be told from who was, once the
@@ -92,7 +119,7 @@ impl Shard {
             if new {
                 block.begin_answers();
             }
-            for (group, askers) in block.follow(view, earliest, attaching) {
+            for (group, askers) in block.follow(change, earliest, attaching) {
                 for asker in askers.to {
                     self.refuse(asker.to, Refusal::NotLive(group));
                 }

@@ -40,6 +40,7 @@ use crate::durable::Durable;
 use crate::order::{Order, Server, ShardReport};
 use crate::run::Run;
 use crate::saved::ManifestData;
+use crate::view::View;
 
 /// Length of a server's lease.
 pub(super) const SERVER_LEASE_MS: u64 = 1_000;
@@ -58,6 +59,8 @@ pub(super) struct Harness {
     order: Option<Box<Order>>,
     /// The last order to each server.
     told: BTreeMap<ServerId, Box<Order>>,
+    /// What each server has followed of membership.
+    views: BTreeMap<ServerId, View>,
     /// By call: who, and the words of those that wait.
     callers: BTreeMap<ReplyTo, String>,
     waiting: BTreeMap<ReplyTo, String>,
@@ -108,6 +111,7 @@ impl Harness {
             written: String::new(),
             heard: 0,
             told: BTreeMap::new(),
+            views: BTreeMap::new(),
             primaries: BTreeSet::new(),
             saw: None,
             creators: BTreeSet::new(),

@@ -14,6 +14,7 @@ mod layerwise;
 mod membership;
 mod milestones;
 mod optimizers;
+mod ordered;
 mod policies;
 mod recovery;
 mod refusals;

@@ -174,6 +174,12 @@ pub enum Sabotage {
     CountsOnce,
     /// A shard is restored from what a listing shows, though it may be old.
     ReadsByListing,
+    /// An order that says what has changed leaves out who has gone.
+    ForgetsDepartures,
+    /// An order that says what has changed leaves out groups that have formed again.
+    ForgetsLives,
+    /// A server follows what has changed, whatever view it goes on from.
+    FollowsAnyBase,
 }
 
 /// Length of a lease, of ranks and of servers.

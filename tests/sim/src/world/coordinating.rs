@@ -97,7 +97,7 @@ impl World {
                 self.witness.hears_of(*life, report.seen.generation);
             }
             Told::ServerLost(life, _) => self.witness.loses(*life, now_us),
-            Told::Server(_, _, Up::Captured(..))
+            Told::Server(_, _, Up::Captured(..) | Up::Followed(_))
             | Told::Call(..)
             | Told::RankLost(_)
             | Told::Manifest(..)
@@ -295,6 +295,12 @@ impl World {
                 self.begin_group(id, plan);
             }
             Out::Order(mut order) => {
+                let run = self.coordinators.get(n);
+                let run = run.and_then(|host| host.core().run(&self.setup.common.run).ok());
+                let view = run.expect("it is ordered").view();
+                if let Err(two) = self.witness.orders(view) {
+                    self.broken = Some(two);
+                }
                 twist::order(self.setup.scenario.sabotage, &mut order);
                 if self.setup.breaks(Sabotage::FormsWithoutFencing) {
                     self.fake_acknowledgements(n, &order);
@@ -341,7 +347,7 @@ impl World {
             return;
         };
         for (shard, mut seen) in self.servers.seen(order.server) {
-            seen.generation = order.view.generation;
+            seen.generation = order.view.generation();
             host.believe(order.server, plain_report(shard, seen), now_ms);
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tradewind_common::holders::Holders;
 use tradewind_common::loss::Loss;
-use tradewind_common::{GroupId, Incarnation, RunId, ServerId};
+use tradewind_common::{Generation, GroupId, Incarnation, RunId, ServerId};
 use tradewind_core::ReplyTo;
 use tradewind_core::answer::{Answer, Refused};
 use tradewind_core::coordinator::{self, Coordinator};
@@ -149,6 +149,8 @@ pub(super) struct Host {
     attaching: BTreeMap<ReplyTo, GroupPlan>,
     /// The connections on which orders go out.
     bonds: BTreeMap<ServerId, u64>,
+    /// What servers have said last that they follow.
+    followed: BTreeMap<ServerId, Generation>,
     inbox: VecDeque<Told>,
     unsaved: bool,
     /// What is being written; nothing else is done meanwhile.
@@ -171,6 +173,7 @@ impl Host {
             calls: BTreeMap::new(),
             attaching: BTreeMap::new(),
             bonds: BTreeMap::new(),
+            followed: BTreeMap::new(),
             inbox: VecDeque::new(),
             unsaved: false,
             writing: None,
@@ -313,7 +316,17 @@ impl Host {
                     self.bonds.remove(&server);
                     self.bonds.extend(known.map(|known| (server, known)));
                 }
+                // The last word of its former life may have been held up, as in every other life of it.
+                let late = self.followed.remove(&server);
+                if registered.is_ok() && life.incarnation.0.is_multiple_of(2) && late.is_some() {
+                    return core.followed(server, run, late);
+                }
                 registered
+            }
+            Up::Followed(generation) => {
+                self.followed
+                    .extend(generation.map(|generation| (server, generation)));
+                core.followed(server, run, generation)
             }
             Up::Beat => core.server_beat(server, life.incarnation, now_ms),
             Up::Report(report) => core.report(server, run, *report, now_ms),

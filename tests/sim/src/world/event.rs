@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use tradewind_common::{GroupId, Incarnation, Rank, ServerId, ShardId};
+use tradewind_common::{Generation, GroupId, Incarnation, Rank, ServerId, ShardId};
 use tradewind_core::answer::{Answer, Refused};
 use tradewind_core::log::{Confirm, Record};
 use tradewind_core::order::{NotCaptured, Order, ShardFile, ShardReport};
@@ -45,6 +45,8 @@ pub(super) enum Up {
     Register,
     Beat,
     Report(Box<ShardReport>),
+    /// The generation of the view that it has followed; `None` if the last order left a gap.
+    Followed(Option<Generation>),
     Captured(ShardId, u64, Result<ShardFile, NotCaptured>),
 }
 

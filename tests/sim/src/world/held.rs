@@ -10,7 +10,7 @@ use tradewind_core::order::{Capture, NotCaptured, Order, ShardFile};
 use tradewind_core::refusal::Refusal;
 use tradewind_core::shard::{Output, Push, Shard};
 use tradewind_core::state::BlockState;
-use tradewind_core::view::{Acknowledge, View};
+use tradewind_core::view::{Acknowledge, OrderedView, View};
 
 use super::beginning::Beginning;
 use super::saboteur::{self, Saboteur};
@@ -93,12 +93,13 @@ impl Held {
     /// Follows an order that gives it this role; answers what it acknowledges.
     pub(super) fn follow(
         &mut self,
-        (view, role): (&View, Role),
+        (told, role): (OrderedView, Role),
         holders: &Holders,
         now_us: u64,
     ) -> Acknowledge {
         self.saboteur.before_order(&mut self.shard, role);
-        self.seen = self.shard.handle_order(view.clone(), holders, now_us);
+        let followed = self.shard.handle_ordered(told, holders, now_us);
+        self.seen = followed.expect("it goes on from what was followed");
         self.seen.clone()
     }
 

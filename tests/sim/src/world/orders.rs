@@ -1,8 +1,7 @@
-//! The orders of a server's process: one at a time, and none that is older than one it has followed.
+//! The orders of a server's process: one at a time, and none of a coordinator that another has followed.
 
 use std::collections::VecDeque;
 
-use tradewind_common::Generation;
 use tradewind_core::order::Order;
 
 /// What a process does next.
@@ -18,7 +17,6 @@ pub(super) enum Next {
 pub(super) struct Orders {
     /// The highest incarnation of a coordinator that was obeyed.
     obeyed: u64,
-    latest: Generation,
     waiting: VecDeque<Box<Order>>,
     /// The first of them needs something that is being read.
     reading: bool,
@@ -54,12 +52,5 @@ impl Orders {
     pub(super) fn read(&mut self) -> Box<Order> {
         self.reading = false;
         self.waiting.pop_front().expect("it was being obeyed")
-    }
-
-    /// Whether an order is not older than one that was followed; it is, from now on.
-    pub(super) fn follow(&mut self, order: &Order) -> bool {
-        let follows = order.view.generation >= self.latest;
-        self.latest = self.latest.max(order.view.generation);
-        follows
     }
 }

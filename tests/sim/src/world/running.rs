@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use tradewind_common::holders::Role;
-use tradewind_common::{BlockId, Clock, Generation, ServerId, ShardId};
+use tradewind_common::{BlockId, Clock, Generation, GroupId, ServerId, ShardId};
 use tradewind_core::ReplyTo;
 use tradewind_core::log::{Confirm, Record};
 use tradewind_core::mark::{Lacking, Mark, Shortfall};
@@ -15,7 +15,7 @@ use tradewind_core::pending::PENDING_MAX;
 use tradewind_core::refusal::Refusal;
 use tradewind_core::shard::{Output, Push, Reply};
 use tradewind_core::state::BlockState;
-use tradewind_core::view::{Acknowledge, View};
+use tradewind_core::view::{Acknowledge, OrderedView, Rights, View};
 
 use super::beginning::Beginning;
 use super::disk::{Disk, File, about};
@@ -141,12 +141,32 @@ impl Running {
         self.orders.next(|order| must_read(shards, id, order))
     }
 
-    /// Begins to obey an order; `false` if it has followed a later one.
-    pub(super) fn begin(&mut self, order: &Order, around: &Around<'_>) -> Result<bool, Violation> {
-        if !self.orders.follow(order) {
+    /// Begins to obey an order, and says so; `false` if it has followed a later one, or none from which this goes
+    /// on: then it asks for all.
+    pub(super) fn begin(
+        &mut self,
+        order: &Order,
+        around: &mut Around<'_>,
+        outs: &mut Vec<Out>,
+    ) -> Result<bool, Violation> {
+        if let OrderedView::Since(change) = &order.view
+            && around.setup.breaks(Sabotage::FollowsAnyBase)
+        {
+            self.view.generation = self.view.generation.max(change.base);
+        }
+        let Ok(latest) = self.view.follow(&order.view) else {
+            around.recorder.counts().orders_refused += 1;
+            outs.push(Out::Tell(Up::Followed(None)));
+            return Ok(false);
+        };
+        if !latest {
             return Ok(false);
         }
-        self.view = order.view.clone();
+        outs.push(Out::Tell(Up::Followed(Some(order.view.generation()))));
+        let changes = matches!(order.view, OrderedView::Since(_));
+        around.recorder.counts().changes_followed += u64::from(changes);
+        let whose = format!("server {}", self.life.server);
+        around.witness.check_view(&whose, &self.view)?;
         if order.view.ready() && around.setup.scenario.folder && !around.disk.any_whole() {
             let text = "the run is ready, but there is no snapshot";
             return Err(Violation::new(Rule::NoFreshStart, text));
@@ -186,7 +206,7 @@ impl Running {
             && let Some(failure) = self.restore(*restore, since, around)?
         {
             let seen = Acknowledge {
-                generation: order.view.generation,
+                generation: order.view.generation(),
                 ..Acknowledge::default()
             };
             return Ok(Followed::NotRestored(ShardReport {
@@ -201,12 +221,19 @@ impl Running {
                 held.beginning.recount(around.marks);
             }
         }
-        let seen = held.follow((&order.view, role), holders, around.now_us);
+        // One that is new here, or could not be restored for an order before, is told all.
+        let told = match &order.view {
+            OrderedView::Since(change) if change.check(held.shard().generation()).is_ok() => {
+                order.view.clone()
+            }
+            _ => OrderedView::Whole(self.view.clone()),
+        };
+        let seen = held.follow((told, role), holders, around.now_us);
         let mut report = plain_report(id, seen);
         if role == Role::Heir(held.lineage()) || holders.lineage == held.lineage() {
             held.beginning.tell(&mut report);
         }
-        let follows = held.shard().generation() == order.view.generation;
+        let follows = held.shard().generation() == order.view.generation();
         let leads = held.leads();
         if leads && held.beginning.take_unmarked() {
             for (block, mark) in held.marks() {
@@ -214,7 +241,8 @@ impl Running {
             }
         }
         let checker = &mut around.checker;
-        checker.ordered(server, id, held.shard(), &order.view)?;
+        checker.ordered(server, id, held.shard(), &self.view)?;
+        knows_all((server, id), held, around.witness)?;
         Ok(Followed::Holds {
             report,
             leads: leads && follows && matches!(role, Role::Primary(_)),
@@ -507,6 +535,34 @@ impl Around<'_> {
         }
         self.marks.record(of, mark);
     }
+}
+
+/// A shard knows what it would if it had been told all, and so does each of its blocks where it is primary.
+fn knows_all(
+    (server, id): (ServerId, ShardId),
+    held: &Held,
+    witness: &Witness,
+) -> Result<(), Violation> {
+    let (shard, view) = (held.shard(), held.shard().view());
+    witness.check_view(&format!("shard {id} at server {server}"), view)?;
+    if !held.leads() {
+        return Ok(());
+    }
+    let live = view.live.iter();
+    let live = live.map(|(group, (life, start))| (*group, Rights::Live(*life, *start)));
+    let joined = view.joined.iter();
+    let joined = joined.map(|(group, life)| (*group, Rights::Joined(*life)));
+    let ordered: BTreeMap<GroupId, Rights> = joined.chain(live).collect();
+    for (block, known) in shard.blocks() {
+        if known.rights() != ordered {
+            let text = format!(
+                "block {block} at server {server} knows {:?}, but ordered was {ordered:?}",
+                known.rights()
+            );
+            return Err(Violation::new(Rule::ExactlyOnce, text));
+        }
+    }
+    Ok(())
 }
 
 /// Whether an order needs values that have to be read first.

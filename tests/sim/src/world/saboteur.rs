@@ -16,7 +16,7 @@ use tradewind_core::ReplyTo;
 use tradewind_core::askers::{Fresh, Wants};
 use tradewind_core::consistency::{Bounded, Sync, Window};
 use tradewind_core::decided::Decided;
-use tradewind_core::log::{Applied, Confirm, LogEntry};
+use tradewind_core::log::{Applied, Confirm, LogEntry, Record};
 use tradewind_core::momentum::{ClosedLoop, Lowered};
 use tradewind_core::shard::{Action, Answer, Output, Push, Reply, Shard};
 use tradewind_core::state::BlockState;
@@ -194,8 +194,11 @@ impl Saboteur {
                 outputs.iter_mut().for_each(|o| self.forgetful.output(o));
             }
             Some(Sabotage::AcksBeforeReplication) => {
+                // Not of whole blocks: a copy that is filled would be taken for full before the way to it is there, and
+                // a run that is created wait for it for ever.
+                let is_update = |record: &Record| matches!(record.entry, LogEntry::Update(_));
                 let confirm = |output: &Output| match output {
-                    Output::Record { to, record } => Some(Confirm {
+                    Output::Record { to, record } if is_update(record) => Some(Confirm {
                         copy: *to,
                         log: record.log,
                         fill: record.fill,

@@ -224,7 +224,7 @@ impl Servers {
         let Some(process) = self.process_mut(life) else {
             return Ok(outs);
         };
-        if !process.begin(order, around)? {
+        if !process.begin(order, around, &mut outs)? {
             return Ok(outs);
         }
         for (index, holders) in order.holders.iter().enumerate() {

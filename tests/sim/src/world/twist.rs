@@ -1,7 +1,9 @@
 //! Rules broken on purpose between coordinators and servers: what both say is changed on the way.
 
+use tradewind_common::Incarnation;
 use tradewind_common::loss::Loss;
 use tradewind_core::order::{Order, ShardReport};
+use tradewind_core::view::{OrderedView, Rights};
 
 use crate::scenario::Sabotage;
 
@@ -27,7 +29,17 @@ pub(super) fn order(sabotage: Option<Sabotage>, order: &mut Order) {
                 }
             }
         }
+        Some(Sabotage::ForgetsDepartures) => leave_out(order, |rights| rights == Rights::Out),
+        Some(Sabotage::ForgetsLives) => {
+            leave_out(order, |rights| rights.incarnation() > Some(Incarnation(1)));
+        }
         _ => {}
+    }
+}
+
+fn leave_out(order: &mut Order, what: impl Fn(Rights) -> bool) {
+    if let OrderedView::Since(change) = &mut order.view {
+        change.changed.retain(|_, rights| !what(*rights));
     }
 }
 

@@ -14,6 +14,7 @@ use tradewind_common::loss::Loss;
 use tradewind_common::{Generation, ServerId, ShardId};
 use tradewind_core::coordinator::Coordinator;
 use tradewind_core::run::Phase;
+use tradewind_core::view::View;
 
 use super::disk::Disk;
 use super::event::Life;
@@ -33,6 +34,8 @@ pub(super) struct Witness {
     lost_us: BTreeMap<Life, u64>,
     /// When each generation was made.
     made_us: BTreeMap<Generation, u64>,
+    /// What there was of membership in each generation that a coordinator has told anybody of.
+    views: BTreeMap<Generation, View>,
     /// Heirs that refuse whoever was primary before, by since when they are to be primary.
     fenced: BTreeSet<(ShardId, Generation)>,
     /// When no coordinator listened: from when to when.
@@ -125,6 +128,30 @@ impl Witness {
     /// The run is resumed from a snapshot that says so much to be lost.
     pub(super) fn resumes(&mut self, told: Loss) {
         self.told_before = told;
+        // Generations after the snapshot may come again.
+        self.views.clear();
+    }
+
+    /// An order of this view leaves, whatever it says of it.
+    pub(super) fn orders(&mut self, view: View) -> Result<(), Violation> {
+        let known = self.views.entry(view.generation);
+        let known = known.or_insert_with(|| view.clone());
+        if *known == view {
+            return Ok(());
+        }
+        let text = format!("of one generation there are two views: {known:?} and {view:?}");
+        Err(Violation::new(Rule::ExactlyOnce, text))
+    }
+
+    /// Whoever has followed an order knows what it would if it had been told all, however little it was told.
+    pub(super) fn check_view(&self, whose: &str, view: &View) -> Result<(), Violation> {
+        let ordered = &self.views[&view.generation];
+        // In generation 0 nobody is there yet, and nothing is followed.
+        if ordered == view || view.generation == Generation(0) {
+            return Ok(());
+        }
+        let text = format!("{whose} follows {view:?}, but ordered was {ordered:?}");
+        Err(Violation::new(Rule::ExactlyOnce, text))
     }
 
     /// How often a process that has everything was found not to be needed.

@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_common::{Generation, GroupId};
 
+use super::changed::Changed;
 use crate::run::group::{Group, GroupState};
+use crate::view::Rights;
 
 /// Groups, by when something has happened to them.
 type ByGeneration = BTreeSet<(Generation, GroupId)>;
@@ -29,6 +31,8 @@ pub(in crate::run) struct Table {
     there: usize,
     /// What of them is not written down.
     unwritten: BTreeSet<GroupId>,
+    /// When each became what it is in the view.
+    changed: Changed,
     /// How many were looked at, for who measures.
     looked_at: Cell<u64>,
 }
@@ -36,6 +40,7 @@ pub(in crate::run) struct Table {
 /// What the sets are made of.
 struct Facts {
     state: Option<GroupState>,
+    rights: Rights,
     speed: u64,
     leased: bool,
     there: bool,
@@ -46,6 +51,7 @@ impl Facts {
         let live = group.filter(|group| group.state() == GroupState::Live);
         Self {
             state: group.map(Group::state),
+            rights: group.map_or(Rights::Out, Group::rights),
             speed: live.map_or(0, |group| group.speed().to_bits()),
             leased: group.is_some_and(Group::holds_leases),
             there: group.is_some_and(Group::is_there),
@@ -75,6 +81,8 @@ impl Table {
             table.put(id, group);
         }
         table.unwritten.clear();
+        // Nobody has followed anything of this value yet.
+        table.changed = Changed::default();
         table
     }
 
@@ -136,6 +144,9 @@ impl Table {
                 set.extend(after);
             }
         }
+        if before.rights != after.rights {
+            self.changed.note(id);
+        }
         let by = |at: Generation| (at, id);
         moved(
             &mut self.joined,
@@ -189,6 +200,18 @@ impl Table {
     /// Whether somebody is in one, or waits there for the others.
     pub(super) fn any_there(&self) -> bool {
         self.there > 0
+    }
+
+    /// What has changed of groups until now is so from this generation on.
+    pub(in crate::run) fn note_changes(&mut self, generation: Generation) {
+        self.changed.begin(generation);
+    }
+
+    /// What those are in the view that have changed since a generation.
+    pub(super) fn changed_since(&self, base: Generation) -> BTreeMap<GroupId, Rights> {
+        let changed = self.changed.since(base);
+        let rights = |id| (id, self.get(id).map_or(Rights::Out, Group::rights));
+        changed.map(rights).collect()
     }
 
     /// As they are written down.

@@ -76,6 +76,9 @@ impl Harness {
                 let same = self.lives.insert(server(), life) == Some(life);
                 if registered.is_ok() {
                     self.up.insert(server(), life);
+                    if !same {
+                        self.views.remove(&server());
+                    }
                 }
                 if !same {
                     self.complete.remove(&server());
@@ -168,7 +171,7 @@ impl Harness {
         let Some(order) = &self.order else {
             return Ok(());
         };
-        let generation = number("at").map_or(order.view.generation, Generation);
+        let generation = number("at").map_or(order.view.generation(), Generation);
         let held: Vec<(ShardId, Holders)> = (0..)
             .map(ShardId)
             .zip(order.holders.clone())

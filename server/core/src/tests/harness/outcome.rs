@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tradewind_common::{ServerId, ShardId};
+use tradewind_common::{Generation, ServerId, ShardId};
 
 use super::Harness;
 use super::show::{said, show, word};
 use crate::answer::Answer;
 use crate::order::Order;
 use crate::output::Output;
+use crate::view::{OrderedView, View};
 
 impl Harness {
     pub(super) fn outputs(&mut self) -> Vec<String> {
@@ -25,13 +26,15 @@ impl Harness {
                     let answer = said(answer.map(|answer| word(&answer)));
                     said_to.push(format!("{} {answer}", self.callers[&to]).trim().into());
                 }
-                Output::Order(order) => {
+                Output::Order(mut order) => {
+                    self.follow(&mut order);
                     last = Some(order.server);
                     self.told.insert(order.server, order.clone());
                     orders.insert(order.server, order);
                 }
                 Output::Runs(server, runs) => {
                     if !runs.contains(&self.run) && self.told.remove(&server).is_some() {
+                        self.views.remove(&server);
                         said_to.push(format!("server {server} forgets"));
                         before = None;
                     }
@@ -48,7 +51,7 @@ impl Harness {
         let mut changed = last.and_then(|last| orders.remove(&last));
         if let Some(order) = &mut changed {
             for other in orders.values() {
-                if other.view.generation == order.view.generation {
+                if other.view.generation() == order.view.generation() {
                     order.capture.extend(&other.capture);
                     order.restore.extend(&other.restore);
                 }
@@ -60,6 +63,27 @@ impl Harness {
         let shown = changed.as_ref().map(|order| show(before.as_deref(), order));
         self.order = changed.or(before);
         said_to.into_iter().chain(manifest).chain(shown).collect()
+    }
+
+    /// A server follows an order, and says so. Then it knows what it would if it had been told all, which the
+    /// order says from here on.
+    fn follow(&mut self, order: &mut Order) {
+        let view = self.views.entry(order.server).or_default();
+        view.follow(&order.view)
+            .expect("it goes on from what was followed");
+        let run = self.coordinator.run(&self.run).unwrap();
+        // In generation 0 nobody is there yet, and nothing is followed.
+        if view.generation > Generation(0) {
+            assert_eq!(*view, run.view(), "server {}", order.server);
+        }
+        let generation = Some(order.view.generation());
+        if let OrderedView::Since(_) = order.view {
+            order.view = OrderedView::Whole(view.clone());
+        }
+        let followed = self
+            .coordinator
+            .followed(order.server, &self.run, generation);
+        assert_eq!(followed, Ok(()));
     }
 
     /// What must hold of every order, whatever has happened.
@@ -89,9 +113,9 @@ impl Harness {
                 "nobody answers before it is the heir"
             );
         }
-        let view = &order.view;
+        let view = all_of(order);
         for (group, (life, start)) in &view.live {
-            let was = before.and_then(|before| before.view.live.get(group));
+            let was = before.and_then(|before| all_of(before).live.get(group));
             let passed = self.saw.is_some_and(|saw| saw >= *start);
             assert!(
                 was == Some(&(*life, *start)) || !passed,
@@ -118,5 +142,13 @@ impl Harness {
             .last()
             .map_or(0, |e| e.number);
         words.join(" ")
+    }
+}
+
+/// The view of an order that was followed.
+pub(super) fn all_of(order: &Order) -> &View {
+    match &order.view {
+        OrderedView::Whole(view) => view,
+        OrderedView::Since(_) => unreachable!("what has followed it says all"),
     }
 }

@@ -3,6 +3,7 @@
 use tradewind_common::holders::Holders;
 use tradewind_common::{Clock, Generation, Incarnation};
 
+use super::outcome::all_of;
 use crate::answer::{Answer, Refused};
 use crate::order::Order;
 use crate::view::View;
@@ -50,7 +51,7 @@ pub(super) fn said(answer: Result<String, Refused>) -> String {
 }
 
 pub(super) fn show(before: Option<&Order>, order: &Order) -> String {
-    let mut text = show_view(&order.view);
+    let mut text = show_view(all_of(order));
     if before.is_some_and(|before| before.holders != order.holders) {
         text += &format!(" | {}", show_holders(&order.holders));
     }
