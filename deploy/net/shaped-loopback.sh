@@ -31,9 +31,9 @@ ip link set lo mtu "$MTU" up
 tc qdisc add dev lo root handle 1: htb default 30
 for way in 10:dst 20:src; do
 	class=1:${way%:*}
-	tc class add dev lo parent 1: classid "$class" htb rate "$rate" burst 3000 cburst 3000
+	tc class add dev lo parent 1: classid "$class" htb rate "$rate" burst 3000 cburst 3000 quantum "$MTU"
 	tc qdisc add dev lo parent "$class" pfifo limit 20000
 	tc filter add dev lo parent 1: protocol ip u32 match ip "${way#*:}" "$SERVER/32" flowid "$class"
 done
-tc class add dev lo parent 1: classid 1:30 htb rate 100gbit
+tc class add dev lo parent 1: classid 1:30 htb rate 100gbit quantum 60000
 exec "$@"
