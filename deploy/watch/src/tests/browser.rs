@@ -16,7 +16,7 @@ const LOOKS: u32 = 600;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A browser with one page.
-struct Browser {
+pub(super) struct Browser {
     process: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
@@ -38,7 +38,7 @@ fn program() -> Option<PathBuf> {
 }
 
 impl Browser {
-    fn open() -> Option<Self> {
+    pub(super) fn open() -> Option<Self> {
         let Some(program) = program() else {
             eprintln!("skipped: here is no Chromium (apt-get install chromium, or set CHROMIUM)");
             return None;
@@ -119,12 +119,12 @@ impl Browser {
         self.call("Emulation.setEmulatedMedia", json!({"features": features}));
     }
 
-    fn go(&mut self, address: &str) {
+    pub(super) fn go(&mut self, address: &str) {
         self.call("Page.navigate", json!({"url": address}));
     }
 
     /// The value of an expression.
-    fn value(&mut self, expression: &str) -> Value {
+    pub(super) fn value(&mut self, expression: &str) -> Value {
         let told = self.evaluate(expression);
         told.unwrap_or_else(|exception| panic!("{expression}: {exception}"))
     }
@@ -147,7 +147,7 @@ impl Browser {
     }
 
     /// Waits until an expression is true.
-    fn wait(&mut self, expression: &str) {
+    pub(super) fn wait(&mut self, expression: &str) {
         for _ in 0..LOOKS {
             // The page may not be there yet.
             if self.evaluate(expression) == Ok(Value::Bool(true)) {
@@ -159,7 +159,7 @@ impl Browser {
         panic!("never: {expression}; the page says {body}");
     }
 
-    fn key(&mut self, key: &str) {
+    pub(super) fn key(&mut self, key: &str) {
         let text = if key == "Enter" { "\r" } else { key };
         let down = json!({"type": "keyDown", "key": key, "text": text});
         self.call("Input.dispatchKeyEvent", down);
@@ -190,7 +190,9 @@ impl Drop for Browser {
     }
 }
 
-const THERE: &str = "Number(document.documentElement.dataset.told) > 0 && runs.length > 0";
+/// The first run is there.
+pub(super) const THERE: &str =
+    "Number(document.documentElement.dataset.told) > 0 && runs.length > 0";
 
 #[test]
 fn the_page_shows_what_is_in_the_run() {
