@@ -194,6 +194,16 @@ impl Drop for Browser {
 pub(super) const THERE: &str =
     "Number(document.documentElement.dataset.told) > 0 && runs.length > 0";
 
+/// Whether there is a dot of this colour, so many pixels below the upper edge of the curves, where server 1 died.
+fn drawn(colour: &str, below: u32) -> String {
+    format!(
+        "(() => {{ const {{ ctx, bbox, valToPos }} = charts.loss.plot, scale = devicePixelRatio;
+        const x = valToPos(12.5 + 1.7e9 - runs[0].look.begun, 'x', true);
+        const [r, g, b] = ctx.getImageData(Math.round(x) + 2, bbox.top + {below} * scale, 1, 1).data;
+        return '#' + [r, g, b].map(part => part.toString(16).padStart(2, '0')).join('') === colour({colour:?}); }})()"
+    )
+}
+
 #[test]
 fn the_page_shows_what_is_in_the_run() {
     let Some(mut browser) = Browser::open() else {
@@ -255,6 +265,22 @@ fn the_page_shows_what_is_in_the_run() {
         servers.contains("ended") && servers.contains("shard 0, 1"),
         "{servers}"
     );
+    // What was held at the end, and nothing that only a run has that goes on.
+    let holders = "[...document.querySelectorAll('#shards tbody tr')].map(row => [row.cells[1].innerText, row.cells[2].innerText])";
+    assert_eq!(
+        browser.value(holders),
+        json!([["server 0", "server 1"], ["server 0", "–"]])
+    );
+    assert!(!servers.contains("lease"), "{servers}");
+    // A fault is above what mended it, and told before it, though that came later.
+    let both = "{ const died = runs[0].events.find(event => event.kind === 'process_died');
+        runs[0].events.push({ ...died, kind: 'promoted', mended: true, text: 'mended' }); charts.loss.plot.redraw(); 0 }";
+    browser.value(both);
+    browser.wait(&drawn("--bad", 4));
+    browser.wait(&drawn("--good", 11));
+    let at = "{ const at = charts.loss.plot.valToPos(12.5 + 1.7e9 - runs[0].look.begun, 'x'); charts.loss.plot.setCursor({ left: at, top: 10 }); 0 }";
+    browser.value(at);
+    browser.wait("$('near').className === 'fault'");
     // What is drawn is what was recorded: of each group every loss that was finite.
     let drawn = "charts.loss.plot.data.slice(1, 4).map(line => line.filter(y => typeof y === 'number').length)";
     assert_eq!(browser.value(drawn), json!([99, 99, 99]));
