@@ -376,7 +376,7 @@ fn it_says_when_nobody_answers_and_fits_a_narrow_window() {
     browser.wait("document.querySelector('#link').className === 'off'");
 }
 
-/// Pictures of a run that `WATCH_RUN` names, for the documentation.
+/// Pictures of a run that `WATCH_RUN` names: `light.png` and `dark.png` are docs/watching.png and docs/watching-dark.png.
 #[test]
 #[ignore = "it makes pictures: WATCH_RUN=FOLDER WATCH_PICTURES=FOLDER"]
 fn pictures() {
@@ -384,8 +384,8 @@ fn pictures() {
     let run = PathBuf::from(std::env::var_os("WATCH_RUN").expect("WATCH_RUN"));
     let served = Served::new(&[&run], "secret");
     for (name, scheme, width, height) in [
-        ("light", "light", 1280, 900),
-        ("dark", "dark", 1280, 900),
+        ("light", "light", 1280, 2240),
+        ("dark", "dark", 1280, 1686),
         ("narrow", "light", 390, 844),
     ] {
         browser.size(width, height);
