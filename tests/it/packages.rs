@@ -91,6 +91,26 @@ fn cores_depend_on_no_runtime_and_no_network() {
     }
 }
 
+/// A feature that tests alone ask of a crate makes another crate of it, and of all that stands on it: what was
+/// built for the tests would be built again for the programs, and for the documentation.
+#[test]
+fn tests_and_programs_are_built_of_the_same_crates() {
+    let crates = |edges: &str| -> BTreeSet<String> {
+        let edges = format!("--edges={edges}");
+        let format = "--format={p} with features {f}";
+        let tree = cargo(&["tree", "--workspace", &edges, "--prefix=none", format]);
+        let lines = tree.lines().map(|line| line.trim_end_matches(" (*)"));
+        lines.map(str::to_owned).collect()
+    };
+    let (programs, all) = (crates("normal,build"), crates("normal,build,dev"));
+    assert!(programs.len() > 100, "{programs:?}");
+    let twice: Vec<&String> = programs.difference(&all).collect();
+    assert!(
+        twice.is_empty(),
+        "built once more with what only tests ask of them; give these features to the crates in Cargo.toml: {twice:?}"
+    );
+}
+
 #[test]
 fn only_the_worker_links_libtorch() {
     for package in packages().into_keys() {
