@@ -48,7 +48,7 @@ help:
 	@printf 'make release  put together what users install without a compiler, in target/package (PROFILE=dev: of the tests'"'"' programs)\n'
 	@printf 'make release-test  install that in a bare Debian, and train there: as root\n'
 	@printf 'make watch-test  test the page of tradewind watch in headless Chromium, where there is one\n'
-	@printf 'make example  build a model of one'"'"'s own outside the workspace (examples/own-model-rust), and try it\n'
+	@printf 'make example  build a model of one'"'"'s own (examples/own-model-rust), and try it\n'
 	@printf 'make chaos  train while processes die, hang and are cut off: 40 minutes (SHORT=1: one)\n'
 	@printf 'make bench  measure exchanges and optimizers on this machine: under ten minutes\n'
 	@printf 'make telemetry-bench  measure what all telemetry costs a step of the demo: half an hour\n'
@@ -127,6 +127,7 @@ demo-climate-boxes: data-climate
 
 test: setup
 	$(call say,building and running the tests (the first build takes 5 to 15 minutes on 2 cores))
+	$(if $(TRADEWIND_BUILT),,cargo build --workspace --bins)
 	cargo test --workspace
 	@$(MAKE) --no-print-directory python-test
 
@@ -241,11 +242,11 @@ telemetry-bench: setup
 watch-test:
 	cargo test --package tradewind-watch -- --nocapture
 
-# A package of its own, built where Tradewind is: its test finds the programs beside its own.
+# Its test, which is one of make test's too, finds Tradewind's programs beside its own.
 example: setup
 	$(call say,building and trying examples/own-model-rust)
-	cargo build --workspace --bins
-	cargo test --manifest-path examples/own-model-rust/Cargo.toml --target-dir $(or $(CARGO_TARGET_DIR),target)
+	$(if $(TRADEWIND_BUILT),,cargo build --workspace --bins)
+	cargo test --workspace --test run
 
 # What must hold is checked, and what it costs is measured; docs/faults.md says what came of it.
 # SHORT=1 is for a machine that builds each change: a minute, with the binaries of the tests.

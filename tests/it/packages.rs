@@ -45,7 +45,11 @@ fn packages() -> BTreeMap<String, Package> {
         )
     });
     named
-        .filter(|(_, is)| !is.folder.starts_with("tests"))
+        .filter(|(_, is)| {
+            !["tests", "examples"]
+                .iter()
+                .any(|of| is.folder.starts_with(of))
+        })
         .collect()
 }
 
@@ -89,6 +93,26 @@ fn cores_depend_on_no_runtime_and_no_network() {
             assert!(!names.contains(name), "{package} depends on {name}");
         }
     }
+}
+
+/// A feature that tests alone ask of a crate makes another crate of it, and of all that stands on it: what was
+/// built for the tests would be built again for the programs, and for the documentation.
+#[test]
+fn tests_and_programs_are_built_of_the_same_crates() {
+    let crates = |edges: &str| -> BTreeSet<String> {
+        let edges = format!("--edges={edges}");
+        let format = "--format={p} with features {f}";
+        let tree = cargo(&["tree", "--workspace", &edges, "--prefix=none", format]);
+        let lines = tree.lines().map(|line| line.trim_end_matches(" (*)"));
+        lines.map(str::to_owned).collect()
+    };
+    let (programs, all) = (crates("normal,build"), crates("normal,build,dev"));
+    assert!(programs.len() > 100, "{programs:?}");
+    let twice: Vec<&String> = programs.difference(&all).collect();
+    assert!(
+        twice.is_empty(),
+        "built once more with what only tests ask of them; give these features to the crates in Cargo.toml: {twice:?}"
+    );
 }
 
 #[test]
@@ -226,30 +250,33 @@ fn a_circle_would_be_found() {
     );
 }
 
-/// Name and version of everything in a lock file.
-fn locked(path: &str) -> BTreeSet<(String, String)> {
-    let text = fs::read_to_string(root().join(path)).unwrap();
-    let packages = text.split("[[package]]").skip(1);
-    let value = |package: &str, key: &str| {
-        let line = package.lines().find_map(|line| line.strip_prefix(key));
-        line.unwrap().trim_matches('"').to_owned()
-    };
-    packages
-        .map(|package| (value(package, "name = "), value(package, "version = ")))
-        .collect()
-}
-
-/// It shares the folder of what is built: another version would be built once more, libtorch's bindings for
-/// minutes.
+/// Whoever takes it for their own model copies it out of the workspace.
 #[test]
-fn the_example_outside_the_workspace_has_its_versions() {
-    let folder = "examples/own-model-rust";
-    let ours = locked("Cargo.lock");
-    for (name, version) in locked(&format!("{folder}/Cargo.lock")) {
-        let known = name == "own-model-rust" || ours.contains(&(name.clone(), version.clone()));
-        assert!(
-            known,
-            "{name} {version} is not in Cargo.lock; copy Cargo.lock into {folder} and build it"
-        );
+fn the_example_is_a_package_of_its_own_elsewhere() {
+    let example = root().join("examples/own-model-rust");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let to = |name: &str| elsewhere.path().join(name);
+    fs::create_dir(to("src")).unwrap();
+    for name in ["build.rs", "src/main.rs"] {
+        fs::copy(example.join(name), to(name)).unwrap();
+    }
+    fs::copy(root().join("Cargo.lock"), to("Cargo.lock")).unwrap();
+    let text = fs::read_to_string(example.join("Cargo.toml")).unwrap();
+    let worker = root().join("worker").display().to_string();
+    let corrected = text.replace("../../worker", &worker);
+    assert_ne!(corrected, text);
+    fs::write(to("Cargo.toml"), corrected).unwrap();
+
+    let manifest = format!("--manifest-path={}", to("Cargo.toml").display());
+    let metadata = cargo(&["metadata", "--format-version=1", &manifest]);
+    let metadata: Value = serde_json::from_str(&metadata).unwrap();
+    let members = metadata["workspace_members"].as_array().unwrap();
+    assert_eq!(members.len(), 1, "{members:?}");
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    let names: BTreeSet<&str> = packages.map(|is| is["name"].as_str().unwrap()).collect();
+    assert!(names.contains("own-model-rust") && names.contains("tradewind-worker"));
+    // It needs nothing of what starts runs, nor of what tests Tradewind.
+    for name in ["tradewind", "tradewind-launch", "tradewind-tests"] {
+        assert!(!names.contains(name), "it depends on {name}");
     }
 }

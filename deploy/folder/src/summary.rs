@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tradewind_common::exit::Exit;
+use tradewind_common::holders::Holders;
 use tradewind_common::loss::Loss as Lost;
 use tradewind_common::record::{Better, Evaluation, Measure, StepRecord};
 use tradewind_config::Config;
 use tradewind_proto::v1::ShardStatusReply;
 
-use crate::cluster::ClusterStatus;
+use crate::cluster::{ClusterStatus, holding};
 use crate::events::Event;
 use crate::failure::Cause;
 
@@ -87,6 +88,8 @@ struct Group {
 #[derive(Clone, Debug, Serialize)]
 struct Shard {
     server: u32,
+    /// Servers that had a full copy of it.
+    copies: Vec<u32>,
     bytes: u64,
     blocks: u64,
     updates: u64,
@@ -242,7 +245,7 @@ impl Summary {
             groups: sizes
                 .map(|(id, ranks)| group(id as u32, *ranks, records))
                 .collect(),
-            shards: told.iter().map(shard).collect(),
+            shards: told.iter().zip(copies(cluster)).map(shard).collect(),
             delay: delay(told.iter().map(|shard| shard.delays.as_slice())),
             loss: loss(records),
             metric: evaluation.map(metric),
@@ -416,9 +419,21 @@ fn utilization<'a>(own: impl Iterator<Item = &'a StepRecord>) -> f64 {
     }
 }
 
-fn shard(shard: &ShardStatusReply) -> Shard {
+/// Of each shard, which servers have a full copy; none where the coordinator has not told.
+fn copies(cluster: Option<&ClusterStatus>) -> impl Iterator<Item = Vec<u32>> {
+    let holding = cluster.and_then(|cluster| holding(&cluster.run).ok());
+    let holders = holding.unwrap_or_default().holders.into_iter();
+    let full = |of: Holders| {
+        let full = of.copies.into_iter().filter(|copy| copy.full);
+        full.map(|copy| copy.server.0).collect()
+    };
+    holders.map(full).chain(std::iter::repeat(Vec::new()))
+}
+
+fn shard((shard, copies): (&ShardStatusReply, Vec<u32>)) -> Shard {
     Shard {
         server: shard.server,
+        copies,
         bytes: shard.bytes,
         blocks: shard.blocks,
         updates: shard.updates,

@@ -114,7 +114,7 @@ pub(crate) fn with_faults(path: &Path) {
         "status": "completed", "exit_status": 0, "failure": null, "train_seconds": 83.7,
         "samples": {"applied": 9600},
         "shards": [
-            {"server": 0, "bytes": 40_000, "blocks": 10, "updates": 2970, "version_min": 297, "version_max": 297},
+            {"server": 0, "copies": [1], "bytes": 40_000, "blocks": 10, "updates": 2970, "version_min": 297, "version_max": 297},
             {"server": 0, "bytes": 36_000, "blocks": 9, "updates": 2673, "version_min": 296, "version_max": 297},
         ],
         "faults": {"lost": {"updates": 0, "samples": 0}},

@@ -573,7 +573,7 @@ impl Seen<'_> {
             let row = |(told, shard): (&crate::reader::EndShard, u32)| ShardRow {
                 shard,
                 primary: Some(told.server),
-                copies: Vec::new(),
+                copies: told.copies.clone(),
                 filling: Vec::new(),
                 waits_for: Vec::new(),
                 bytes: Some(told.bytes),

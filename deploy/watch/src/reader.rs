@@ -53,6 +53,9 @@ pub(crate) struct EndExchanged {
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct EndShard {
     pub(crate) server: u32,
+    /// Servers that had a full copy; empty where an older version wrote the summary.
+    #[serde(default)]
+    pub(crate) copies: Vec<u32>,
     pub(crate) bytes: u64,
     pub(crate) version_min: u64,
     pub(crate) version_max: u64,

@@ -87,7 +87,9 @@ impl Dataset for Points {
         let all = self.of(split);
         let values: Vec<f32> = samples.iter().flat_map(|sample| all[*sample]).collect();
         let rows = Tensor::from_slice(&values).view([-1, 3]);
-        Ok(Batch::of(samples).with("point", rows.narrow(1, 0, 2)).with("outer", rows.select(1, 2)))
+        Ok(Batch::of(samples)
+            .with("point", rows.narrow(1, 0, 2))
+            .with("outer", rows.select(1, 2)))
     }
 }
 
@@ -118,7 +120,12 @@ impl Task for Network {
 
     fn loss(&self, batch: &Batch) -> Tensor {
         let told = self.forward(&batch["point"]);
-        told.binary_cross_entropy_with_logits::<Tensor>(&batch["outer"], None, None, Reduction::Mean)
+        told.binary_cross_entropy_with_logits::<Tensor>(
+            &batch["outer"],
+            None,
+            None,
+            Reduction::Mean,
+        )
     }
 
     fn measure(&self, split: Split) -> Result<Measure, TaskError> {
@@ -126,7 +133,9 @@ impl Task for Network {
         let device = self.variables.trainable_variables()[0].device();
         let batch = self.points.batch(Asked::of(split, &all))?.to(device)?;
         let outer = tch::no_grad(|| self.forward(&batch["point"])).gt(0.0);
-        let wrong = outer.ne_tensor(&batch["outer"].gt(0.5)).to_kind(Kind::Float);
+        let wrong = outer
+            .ne_tensor(&batch["outer"].gt(0.5))
+            .to_kind(Kind::Float);
         let name = match split {
             Split::Validation => Rings::VALIDATION_METRIC,
             Split::Train | Split::HeldOut => "error",

@@ -73,6 +73,10 @@ fn a_run_that_has_ended_is_shown_as_its_folder_has_it() {
         [(0, "ended", Some(1)), (1, "ended", Some(2))]
     );
     assert_eq!(look.servers[0].primary_of, [0, 1]);
+    assert_eq!(
+        (&look.servers[1].copy_of[..], &look.shards[0].copies[..]),
+        (&[0][..], &[1][..])
+    );
     assert_eq!(look.shards[1].version_min, Some(296));
     assert_eq!(look.delays, [0, 300]);
     let kinds = sight.events.iter().map(|told| told.event.kind.as_str());

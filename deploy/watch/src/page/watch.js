@@ -21,8 +21,8 @@ const MEANING = {
   "no step": "processes that started, died, or formed their group",
 };
 const COLUMNS = {
-  "lag": "exchanges that this group is behind the fastest one",
-  "delay": "updates that others made between this group's pull and its push",
+  "lag": "how far the group is behind: exchanges that it has made less than the fastest one",
+  "delay": "how old the parameters were that its last gradient was computed on: updates since it had pulled them",
   "step": "seconds from one exchange to the next, with all waiting",
   "own work": "the same without what the group is held back for slower ones: the slowest group has the most",
   "life": "how often it was started",
@@ -237,6 +237,13 @@ function along(run, wall) {
 }
 
 const markColour = (event) => event.mended ? "--good" : event.fault ? "--bad" : event.kind === "snapshot" ? "--accent" : null;
+const MARKS = ["--accent", "--good", "--bad"]; // a later one is drawn above an earlier one, and told before it
+
+/** The events that have a mark, faults last: what mended one comes so soon after it that it would cover it. */
+function marks(run) {
+  const order = (event) => MARKS.indexOf(markColour(event));
+  return run.events.filter(markColour).sort((a, b) => order(a) - order(b));
+}
 
 function drawMarks(plot) {
   const run = runs[shown];
@@ -247,9 +254,8 @@ function drawMarks(plot) {
   ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
   ctx.clip();
   const scale = devicePixelRatio;
-  for (const event of run.events) {
+  for (const event of marks(run)) {
     const name = markColour(event);
-    if (!name) continue;
     const at = Math.round(plot.valToPos(along(run, event.wall), "x", true)) + 0.5;
     if (at < bbox.left || at > bbox.left + bbox.width) continue;
     ctx.strokeStyle = ctx.fillStyle = colour(name);
@@ -263,7 +269,8 @@ function drawMarks(plot) {
     if (!isSnapshot) {
       ctx.globalAlpha = 1;
       ctx.beginPath();
-      ctx.arc(at, bbox.top + 4 * scale, 3 * scale, 0, 2 * Math.PI);
+      // What mended a fault stands below it, so that both are seen.
+      ctx.arc(at, bbox.top + (name === "--bad" ? 4 : 11) * scale, 3 * scale, 0, 2 * Math.PI);
       ctx.fill();
     }
   }
@@ -274,12 +281,11 @@ function drawMarks(plot) {
 function tellNear(plot) {
   const run = runs[shown], place = $("near");
   const at = plot.cursor.left;
-  let best = null, distance = 8;
+  let best = null, distance = 7;
   if (run && at >= 0 && run.look.begun !== null) {
-    for (const event of run.events) {
-      if (!markColour(event)) continue;
-      const away = Math.abs(plot.valToPos(along(run, event.wall), "x") - at);
-      if (away < distance) { best = event; distance = away; }
+    for (const event of marks(run)) {
+      const away = Math.round(Math.abs(plot.valToPos(along(run, event.wall), "x") - at));
+      if (away <= distance) { best = event; distance = away; }
     }
   }
   place.textContent = best ? moment(best.wall - run.look.begun) + "  " + best.text : "";
@@ -489,18 +495,19 @@ function showGroups(run) {
 function showServers(run) {
   const { look } = run;
   const rate = (traffic, of) => (traffic ? bytes(traffic[of]) + "/s" : DASH);
-  table("servers", ["server", "state", ">life", "answers for", "copies of", ">pushed to it", ">pulled from it", ">memory", ">lease", "address"],
+  const now = (...cells) => (look.over ? [] : cells); // nothing is measured any more when a run has ended
+  table("servers", ["server", "state", ">life", "answers for", "copies of", ...now(">pushed to it", ">pulled from it", ">memory", ">lease"), "address"],
     look.servers.map((row) => ({ key: row.server, cells: [
       String(row.server), { text: row.state, tone: row.state === "up" ? "good" : row.state === "gone" ? "bad" : "" }, number(row.life),
       row.primary_of.length ? "shard " + row.primary_of.join(", ") : DASH, row.copy_of.length ? "shard " + row.copy_of.join(", ") : DASH,
-      rate(row.traffic, "pushed"), rate(row.traffic, "pulled"), bytes(row.memory_bytes),
-      row.lease_left_ms === null ? DASH : seconds(row.lease_left_ms / 1000), row.address || DASH ] })));
-  table("shards", ["shard", "primary", "copies", ">size", ">versions", ">pushed", ">pulled", "waits for"],
+      ...now(rate(row.traffic, "pushed"), rate(row.traffic, "pulled"), bytes(row.memory_bytes),
+        row.lease_left_ms === null ? DASH : seconds(row.lease_left_ms / 1000)), row.address || DASH ] })));
+  table("shards", ["shard", "primary", "copies", ">size", ">versions", ...now(">pushed", ">pulled", "waits for")],
     look.shards.map((row) => ({ key: row.shard, cells: [
       String(row.shard), row.primary === null ? { text: "nobody", tone: "bad" } : "server " + row.primary,
-      [...row.copies.map(String), ...row.filling.map((copy) => copy + " (filling)")].join(", ") || DASH,
+      row.copies.length + row.filling.length ? "server " + [...row.copies.map(String), ...row.filling.map((copy) => copy + " (filling)")].join(", ") : DASH,
       bytes(row.bytes), row.version_min === null ? DASH : row.version_min === row.version_max ? number(row.version_min) : `${number(row.version_min)} to ${number(row.version_max)}`,
-      rate(row.traffic, "pushed"), rate(row.traffic, "pulled"), { text: row.waits_for.join("; ") || "", tone: "warn" } ] })));
+      ...now(rate(row.traffic, "pushed"), rate(row.traffic, "pulled"), { text: row.waits_for.join("; ") || "", tone: "warn" }) ] })));
   text("coordinator", look.coordinator);
   $("servers-section").hidden = !look.servers.length && !look.shards.length;
 }

@@ -16,7 +16,7 @@ const LOOKS: u32 = 600;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A browser with one page.
-struct Browser {
+pub(super) struct Browser {
     process: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
@@ -38,7 +38,7 @@ fn program() -> Option<PathBuf> {
 }
 
 impl Browser {
-    fn open() -> Option<Self> {
+    pub(super) fn open() -> Option<Self> {
         let Some(program) = program() else {
             eprintln!("skipped: here is no Chromium (apt-get install chromium, or set CHROMIUM)");
             return None;
@@ -119,12 +119,12 @@ impl Browser {
         self.call("Emulation.setEmulatedMedia", json!({"features": features}));
     }
 
-    fn go(&mut self, address: &str) {
+    pub(super) fn go(&mut self, address: &str) {
         self.call("Page.navigate", json!({"url": address}));
     }
 
     /// The value of an expression.
-    fn value(&mut self, expression: &str) -> Value {
+    pub(super) fn value(&mut self, expression: &str) -> Value {
         let told = self.evaluate(expression);
         told.unwrap_or_else(|exception| panic!("{expression}: {exception}"))
     }
@@ -147,7 +147,7 @@ impl Browser {
     }
 
     /// Waits until an expression is true.
-    fn wait(&mut self, expression: &str) {
+    pub(super) fn wait(&mut self, expression: &str) {
         for _ in 0..LOOKS {
             // The page may not be there yet.
             if self.evaluate(expression) == Ok(Value::Bool(true)) {
@@ -159,7 +159,7 @@ impl Browser {
         panic!("never: {expression}; the page says {body}");
     }
 
-    fn key(&mut self, key: &str) {
+    pub(super) fn key(&mut self, key: &str) {
         let text = if key == "Enter" { "\r" } else { key };
         let down = json!({"type": "keyDown", "key": key, "text": text});
         self.call("Input.dispatchKeyEvent", down);
@@ -190,7 +190,19 @@ impl Drop for Browser {
     }
 }
 
-const THERE: &str = "Number(document.documentElement.dataset.told) > 0 && runs.length > 0";
+/// The first run is there.
+pub(super) const THERE: &str =
+    "Number(document.documentElement.dataset.told) > 0 && runs.length > 0";
+
+/// Whether there is a dot of this colour, so many pixels below the upper edge of the curves, where server 1 died.
+fn drawn(colour: &str, below: u32) -> String {
+    format!(
+        "(() => {{ const {{ ctx, bbox, valToPos }} = charts.loss.plot, scale = devicePixelRatio;
+        const x = valToPos(12.5 + 1.7e9 - runs[0].look.begun, 'x', true);
+        const [r, g, b] = ctx.getImageData(Math.round(x) + 2, bbox.top + {below} * scale, 1, 1).data;
+        return '#' + [r, g, b].map(part => part.toString(16).padStart(2, '0')).join('') === colour({colour:?}); }})()"
+    )
+}
 
 #[test]
 fn the_page_shows_what_is_in_the_run() {
@@ -253,6 +265,22 @@ fn the_page_shows_what_is_in_the_run() {
         servers.contains("ended") && servers.contains("shard 0, 1"),
         "{servers}"
     );
+    // What was held at the end, and nothing that only a run has that goes on.
+    let holders = "[...document.querySelectorAll('#shards tbody tr')].map(row => [row.cells[1].innerText, row.cells[2].innerText])";
+    assert_eq!(
+        browser.value(holders),
+        json!([["server 0", "server 1"], ["server 0", "–"]])
+    );
+    assert!(!servers.contains("lease"), "{servers}");
+    // A fault is above what mended it, and told before it, though that came later.
+    let both = "{ const died = runs[0].events.find(event => event.kind === 'process_died');
+        runs[0].events.push({ ...died, kind: 'promoted', mended: true, text: 'mended' }); charts.loss.plot.redraw(); 0 }";
+    browser.value(both);
+    browser.wait(&drawn("--bad", 4));
+    browser.wait(&drawn("--good", 11));
+    let at = "{ const at = charts.loss.plot.valToPos(12.5 + 1.7e9 - runs[0].look.begun, 'x'); charts.loss.plot.setCursor({ left: at, top: 10 }); 0 }";
+    browser.value(at);
+    browser.wait("$('near').className === 'fault'");
     // What is drawn is what was recorded: of each group every loss that was finite.
     let drawn = "charts.loss.plot.data.slice(1, 4).map(line => line.filter(y => typeof y === 'number').length)";
     assert_eq!(browser.value(drawn), json!([99, 99, 99]));
@@ -348,7 +376,7 @@ fn it_says_when_nobody_answers_and_fits_a_narrow_window() {
     browser.wait("document.querySelector('#link').className === 'off'");
 }
 
-/// Pictures of a run that `WATCH_RUN` names, for the documentation.
+/// Pictures of a run that `WATCH_RUN` names: `light.png` and `dark.png` are docs/watching.png and docs/watching-dark.png.
 #[test]
 #[ignore = "it makes pictures: WATCH_RUN=FOLDER WATCH_PICTURES=FOLDER"]
 fn pictures() {
@@ -356,8 +384,8 @@ fn pictures() {
     let run = PathBuf::from(std::env::var_os("WATCH_RUN").expect("WATCH_RUN"));
     let served = Served::new(&[&run], "secret");
     for (name, scheme, width, height) in [
-        ("light", "light", 1280, 900),
-        ("dark", "dark", 1280, 900),
+        ("light", "light", 1280, 2240),
+        ("dark", "dark", 1280, 1686),
         ("narrow", "light", 390, 844),
     ] {
         browser.size(width, height);

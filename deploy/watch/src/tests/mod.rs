@@ -1,3 +1,4 @@
 //! The page as a person sees it.
 
 mod browser;
+mod real;
