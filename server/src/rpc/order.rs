@@ -37,6 +37,7 @@ pub fn encode_order(order: &Order, coordinator: u64) -> v1::ServerOrder {
         restore: order.restore.iter().map(restore).collect(),
         capture: order.capture.iter().map(capture).collect(),
         runs: Vec::new(),
+        revoked: None,
     }
 }
 

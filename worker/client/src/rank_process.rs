@@ -8,6 +8,7 @@ use tradewind_common::Incarnation;
 use tradewind_proto::refusal::{self, Reason};
 
 use crate::coordinator::MembershipError;
+use crate::exchange_error::ExchangeError;
 use crate::leaving::Leaving;
 use crate::membership::Membership;
 use crate::network::PAUSE;
@@ -87,7 +88,8 @@ impl RankProcess {
         error: anyhow::Error,
         verdict: Verdict,
     ) -> anyhow::Result<Option<Duration>> {
-        if was_drained(&error) {
+        if is_out(&error) {
+            tracing::warn!("the group does not come back: {error:#}");
             return Ok(None);
         }
         if verdict != Verdict::Again {
@@ -110,13 +112,14 @@ impl RankProcess {
     }
 }
 
-/// Whether the group was asked to leave while it was not together.
-fn was_drained(error: &anyhow::Error) -> bool {
-    let refused = error.downcast_ref::<MembershipError>();
-    refused.is_some_and(|error| match error {
-        MembershipError::Refused { status, .. } => {
-            refusal::reason(status) == Some(Reason::Drained.word())
-        }
-        MembershipError::Unreachable { .. } => false,
-    })
+/// Whether the group was asked to leave while it was not together, or a person has shut it out.
+fn is_out(error: &anyhow::Error) -> bool {
+    let refused = match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(MembershipError::Refused { status, .. }), _) => Some(status),
+        (_, Some(ExchangeError::Refused { status, .. })) => Some(status),
+        _ => None,
+    };
+    let word = refused.and_then(refusal::reason);
+    let out = [Reason::Drained, Reason::RevokedCertificate];
+    out.iter().any(|reason| word == Some(reason.word()))
 }

@@ -100,12 +100,13 @@ fn of_refusal(status: &Status) -> Verdict {
         Reason::LeaseRefused,
     ];
     /// What is configured does not change.
-    const LASTING: [Reason; 15] = [
+    const LASTING: [Reason; 16] = [
         Reason::BadToken,
         Reason::NoCertificate,
         Reason::SelfSigned,
         Reason::OtherAuthority,
         Reason::ExpiredCertificate,
+        Reason::RevokedCertificate,
         Reason::BadCertificate,
         Reason::WrongRole,
         Reason::WrongRun,
