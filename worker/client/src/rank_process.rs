@@ -8,7 +8,6 @@ use tradewind_common::Incarnation;
 use tradewind_proto::refusal::{self, Reason};
 
 use crate::coordinator::MembershipError;
-use crate::exchange_error::ExchangeError;
 use crate::leaving::Leaving;
 use crate::membership::Membership;
 use crate::network::PAUSE;
@@ -79,7 +78,7 @@ impl RankProcess {
     }
 
     /// After an incarnation that has ended in an error with this verdict: after which pause the rank joins
-    /// again, or `None` if it has been asked to leave meanwhile, and has left.
+    /// again, or `None` if it has been asked to leave meanwhile, and has left, or was shut out.
     ///
     /// # Errors
     /// The same error if the process is at its end; and after [`FRUITLESS_MAX`] incarnations in vain.
@@ -88,7 +87,10 @@ impl RankProcess {
         error: anyhow::Error,
         verdict: Verdict,
     ) -> anyhow::Result<Option<Duration>> {
-        if is_out(&error) {
+        if was_drained(&error) {
+            return Ok(None);
+        }
+        if verdict == Verdict::ShutOut {
             tracing::warn!("the group does not come back: {error:#}");
             return Ok(None);
         }
@@ -112,14 +114,13 @@ impl RankProcess {
     }
 }
 
-/// Whether the group was asked to leave while it was not together, or a person has shut it out.
-fn is_out(error: &anyhow::Error) -> bool {
-    let refused = match (error.downcast_ref(), error.downcast_ref()) {
-        (Some(MembershipError::Refused { status, .. }), _) => Some(status),
-        (_, Some(ExchangeError::Refused { status, .. })) => Some(status),
-        _ => None,
-    };
-    let word = refused.and_then(refusal::reason);
-    let out = [Reason::Drained, Reason::RevokedCertificate];
-    out.iter().any(|reason| word == Some(reason.word()))
+/// Whether the group was asked to leave while it was not together.
+fn was_drained(error: &anyhow::Error) -> bool {
+    let refused = error.downcast_ref::<MembershipError>();
+    refused.is_some_and(|error| match error {
+        MembershipError::Refused { status, .. } => {
+            refusal::reason(status) == Some(Reason::Drained.word())
+        }
+        MembershipError::Unreachable { .. } => false,
+    })
 }
