@@ -10,6 +10,7 @@ mod export;
 mod export_run;
 mod init;
 mod man;
+mod revoke;
 mod run;
 mod runs;
 mod size;
@@ -58,6 +59,8 @@ enum Verb {
     Clean(clean::Arguments),
     /// Have a snapshot of a run taken now.
     Snapshot(snapshot::Arguments),
+    /// Shut groups out of a run under TLS for good: revoke their certificates, close their connections.
+    Revoke(revoke::Arguments),
     /// Join a snapshot into one model.safetensors.
     Export(export::Arguments),
     /// Hand a run that has ended to MLflow, or to W&B's offline mode.
@@ -100,6 +103,7 @@ fn begin() -> ExitCode {
         Verb::Explain(arguments) => explain::run(&arguments),
         Verb::Clean(arguments) => clean::run(&arguments),
         Verb::Snapshot(arguments) => snapshot::run(&arguments),
+        Verb::Revoke(arguments) => revoke::run(&arguments),
         Verb::Export(arguments) => export::run(&arguments),
         Verb::ExportRun(arguments) => export_run::run(&arguments),
         Verb::Bench(arguments) => tradewind_bench::run(&arguments),

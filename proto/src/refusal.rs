@@ -48,6 +48,8 @@ reasons! {
     ExpiredCertificate => "expired-certificate", Unauthenticated;
     /// A certificate that names nobody.
     BadCertificate => "bad-certificate", Unauthenticated;
+    /// A certificate that was good and was taken back.
+    RevokedCertificate => "revoked-certificate", Unauthenticated;
     /// The call is for others than the certificate names: for servers, ranks or people.
     WrongRole => "wrong-role", PermissionDenied;
     /// The certificate is a rank's of another run.
@@ -86,6 +88,10 @@ reasons! {
     NotCreator => "not-creator", AlreadyExists;
     /// The group was asked to leave, and does not come back.
     Drained => "drained", FailedPrecondition;
+    /// There are no certificates that could be revoked.
+    WithoutTls => "without-tls", FailedPrecondition;
+    /// As many groups are revoked as can be.
+    TooManyRevoked => "too-many-revoked", ResourceExhausted;
     /// The run is not over.
     StillTrains => "still-trains", FailedPrecondition;
     /// Groups cannot be added to a synchronous run.

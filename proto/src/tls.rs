@@ -36,6 +36,7 @@ pub struct Tls {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
     judge: Arc<dyn ClientCertVerifier>,
+    authority: CertificateDer<'static>,
 }
 
 /// A private key with its certificates that cannot be used.
@@ -69,6 +70,9 @@ pub enum Unfit {
         "the caller's certificate has expired, or is not valid yet: start the process again for a new one, and compare the clocks of both machines"
     )]
     Expired,
+    /// A person has taken it back.
+    #[error("the caller's certificate is revoked: its group was shut out of the run")]
+    Revoked,
     /// It is not understood, or names no identity.
     #[error("the caller's certificate names nobody of a run or fleet")]
     Nobody,
@@ -82,6 +86,7 @@ impl Unfit {
             Self::SelfSigned => Reason::SelfSigned,
             Self::OtherAuthority => Reason::OtherAuthority,
             Self::Expired => Reason::ExpiredCertificate,
+            Self::Revoked => Reason::RevokedCertificate,
             Self::Nobody => Reason::BadCertificate,
         }
     }
@@ -114,7 +119,7 @@ impl Tls {
         authority: CertificateDer<'static>,
     ) -> Result<Self, Error> {
         let mut roots = RootCertStore::empty();
-        roots.add(authority)?;
+        roots.add(authority.clone())?;
         let (roots, provider) = (Arc::new(roots), Arc::new(provider()));
         let shown = Some((own.clone(), key.clone_key()));
         let client = client(roots.clone(), provider.clone(), shown)?;
@@ -132,7 +137,13 @@ impl Tls {
             client,
             server: Arc::new(server),
             judge,
+            authority,
         })
+    }
+
+    /// The authority's certificate, DER: no two authorities have the same.
+    pub fn authority(&self) -> &[u8] {
+        &self.authority
     }
 
     /// The client's side.
@@ -219,7 +230,7 @@ pub(crate) fn in_words(error: io::Error) -> io::Error {
                 "its certificate is of another run or fleet, or of an earlier start of this one"
             }
             Unfit::Expired => "its certificate has expired, or is not valid yet",
-            Unfit::NoCertificate | Unfit::SelfSigned | Unfit::Nobody => {
+            Unfit::NoCertificate | Unfit::SelfSigned | Unfit::Revoked | Unfit::Nobody => {
                 "its certificate is not a server's"
             }
         },

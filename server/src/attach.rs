@@ -24,10 +24,12 @@ use tradewind_proto::v1::coordinator_client::CoordinatorClient;
 use tradewind_proto::v1::server_report::Report as Body;
 use tradewind_proto::v1::{self, ServerReport};
 
+use crate::admission::Connections;
 use crate::orders::obey;
 use crate::queue::Queue;
 use crate::registry::Registry;
 use crate::rpc::order::{captured_to_wire, decode_order, followed_to_wire, report_to_wire};
+use crate::rpc::revoked::revoked_from_wire;
 use crate::store::read_address;
 use crate::surroundings::ReportToSend;
 
@@ -78,7 +80,7 @@ pub(crate) struct Registration {
 /// `bonded` is told whether there is a bond.
 pub(crate) async fn stay_registered(
     me: Registration,
-    registry: Arc<Registry>,
+    (registry, connections): (Arc<Registry>, Arc<Connections>),
     reports: Reports,
     bonded: watch::Sender<bool>,
 ) -> Infallible {
@@ -86,6 +88,7 @@ pub(crate) async fn stay_registered(
         bonded,
         me,
         registry,
+        connections,
         reports: Mutex::new(reports),
         obeying: Mutex::default(),
         obeyed: AtomicU64::new(0),
@@ -114,6 +117,7 @@ struct Bond {
     bonded: watch::Sender<bool>,
     me: Registration,
     registry: Arc<Registry>,
+    connections: Arc<Connections>,
     reports: Mutex<Reports>,
     /// What was begun is brought to its end when the bond breaks, and never cut short: values that were
     /// read would be lost.
@@ -160,7 +164,10 @@ impl Bond {
                 order = orders.message(), if queue.has_room() => match order? {
                     Some(order) => {
                         self.check(order.coordinator)?;
-                        queue.add(order);
+                        match &order.revoked {
+                            Some(revoked) => outgoing.send(self.revoke(revoked)?).await?,
+                            None => queue.add(order),
+                        }
                     }
                     None => return Ok(()),
                 },
@@ -205,6 +212,17 @@ impl Bond {
             );
         }
         Ok(())
+    }
+
+    /// Shuts out whose certificates are revoked, and says so.
+    fn revoke(&self, revoked: &v1::Revoked) -> anyhow::Result<ServerReport> {
+        let revoked = revoked_from_wire(revoked)?;
+        let groups = revoked.len() as u32;
+        self.connections.revoke(revoked);
+        let keeps = Body::KeepsRevoked(v1::KeepsRevoked { groups });
+        Ok(ServerReport {
+            report: Some(keeps),
+        })
     }
 
     fn register(&self) -> ServerReport {

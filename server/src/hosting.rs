@@ -8,6 +8,7 @@ use tonic::Status;
 use tradewind_common::{Generation, RunId, ServerId};
 use tradewind_proto::refusal::{self, Reason};
 
+use crate::admission::Connections;
 use crate::clock::Origin;
 use crate::coordinator_task::{CoordinatorHandle, Message};
 use crate::durable::Disk;
@@ -37,6 +38,10 @@ pub struct Host {
     pub resume: Option<RunId>,
     /// The server's clock.
     pub origin: Origin,
+    /// Names the authority of the fleet's certificates, if it has some.
+    pub authority: Option<String>,
+    /// Who is connected to the server.
+    pub(crate) connections: Arc<Connections>,
 }
 
 /// The way to the coordinator, while it is here.
@@ -94,12 +99,19 @@ impl Hosting {
             lease_ms,
             resume,
             origin,
+            authority,
+            connections,
         } = &self.host;
+        let under = |core: Coordinator| match authority {
+            Some(authority) => core.under(authority.clone()),
+            None => core,
+        };
         let Some(folder) = folder else {
             if let Some(run) = resume {
                 bail!("run {run} cannot be resumed: the fleet has no folder");
             }
             let core = Coordinator::new(servers, false, *lease_ms).hosted_by(*server);
+            let core = under(core);
             return Ok(Some(
                 self.put(CoordinatorHandle::spawn(core, None, *origin)),
             ));
@@ -126,6 +138,9 @@ impl Hosting {
             None => Coordinator::new(servers, true, *lease_ms),
         }
         .hosted_by(*server);
+        core = under(core);
+        // Before anybody calls: the bond with this coordinator tells of it only later.
+        connections.revoke(core.revoked().clone());
         // Who has recorded the run has got further with it than the snapshot.
         if let Some(run) = resume {
             let saved = saved.map_or_else(|| newest(folder, run), Ok)?;

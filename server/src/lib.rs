@@ -45,6 +45,7 @@ use tradewind_process::supervise;
 pub use tradewind_programs::server::CoordinatorAt;
 use tradewind_proto::auth::Credentials;
 use tradewind_proto::limits::{COORDINATOR_MESSAGE_BYTES_MAX, HTTP2_FRAME_BYTES, WINDOW_BYTES};
+use tradewind_proto::tls::Tls;
 use tradewind_proto::v1::coordinator_server::CoordinatorServer;
 use tradewind_proto::v1::host_server::HostServer;
 
@@ -92,6 +93,11 @@ pub struct Config {
     pub linger_ms: u64,
 }
 
+/// Names an authority by its certificate.
+fn authority(tls: &Tls) -> String {
+    blake3::hash(tls.authority()).to_hex().to_string()
+}
+
 /// Serves until `shutdown` resolves. Streams that are open then are cut.
 pub async fn serve(
     listener: TcpListener,
@@ -122,6 +128,8 @@ pub async fn serve(
         lease_ms: config.lease_ms,
         resume: config.resume.clone(),
         origin,
+        authority: config.credentials.tls().map(authority),
+        connections: connections.clone(),
     });
     let mut hosts_later = None;
     let coordinator = match (&config.coordinator, &config.folder) {
@@ -167,7 +175,8 @@ pub async fn serve(
         credentials: config.credentials.clone(),
         lease: Duration::from_millis(config.lease_ms),
     };
-    let staying = attach::stay_registered(me, registry.clone(), reports, bond);
+    let here = (registry.clone(), connections.clone());
+    let staying = attach::stay_registered(me, here, reports, bond);
     let registered = supervise("the bond with the coordinator", staying);
     let (lingering, patience) = (hosting.clone(), Duration::from_millis(config.linger_ms));
     let admit = Admit::new(&config.credentials, notices);

@@ -159,6 +159,14 @@ impl Notices {
         }
     }
 
+    /// How often a limit was reached, in the time in which it is told once.
+    #[cfg(test)]
+    pub(crate) fn times_reached(&self, limit: Limit) -> u64 {
+        let told = self.told.lock().unwrap_or_else(|e| e.into_inner());
+        told.get(limit.word())
+            .map_or(0, |told| u64::from(told.at_ms.is_some()) + told.since)
+    }
+
     /// How often it has happened since it was told last, if it is to be told now.
     fn times(&self, word: &'static str) -> Option<u64> {
         let mut told = self.told.lock().unwrap_or_else(|e| e.into_inner());

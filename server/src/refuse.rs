@@ -46,6 +46,8 @@ pub fn refused(refused: Refused) -> Status {
         Refused::Differs { .. } | Refused::ResumeDiffers { .. } => Reason::SpecificationDiffers,
         Refused::Lease(_) => Reason::LeaseRefused,
         Refused::Drained(_) => Reason::Drained,
+        Refused::WithoutTls => Reason::WithoutTls,
+        Refused::TooManyRevoked => Reason::TooManyRevoked,
         Refused::StillTrains(_) => Reason::StillTrains,
         Refused::FixedGroups => Reason::FixedGroups,
         Refused::Replaced { .. } => Reason::Replaced,

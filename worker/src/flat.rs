@@ -2,11 +2,10 @@
 //! model computes on.
 
 use std::ops::Range;
+use std::ptr;
 
 use tch::{Device, Kind, Tensor};
 use tradewind_common::layout::{Layout, Memory, PlacedTensor, TensorKind};
-
-use crate::c10d;
 
 /// Why a model's tensors do not fit a layout.
 #[derive(Debug, thiserror::Error)]
@@ -43,12 +42,12 @@ pub enum FlatError {
 /// All parameters and buffers of a model in one f32 vector: the model's tensors are views into it, so
 /// that writing the vector changes the model. Each begins at a multiple of
 /// [`ALIGN_BYTES`](tradewind_common::layout::ALIGN_BYTES) of one allocation, on every device; the gaps behind
-/// them are 0. In main memory it can be read and written as a slice; on a device only by operations, in the
-/// order of their streams.
+/// them are 0. In main memory its values are copied [out](Self::get) and [in](Self::put); on a device only by
+/// operations, in the order of their streams.
 ///
-/// The slices that it lends point to memory that the model's tensors share. Whoever holds one
-/// neither runs forward or backward nor changes a tensor in place; and values are not written
-/// between a forward and its backward, because backward reads them again.
+/// It lends no slices, because the model's tensors share its memory: a copy is an operation in place like
+/// libtorch's own, on the thread that computes with the model. Values are not written between a forward and
+/// its backward, because backward reads them again.
 #[derive(Debug)]
 pub struct Flat {
     /// Owns the memory.
@@ -131,10 +130,13 @@ impl Flat {
     /// All elements, in main memory, copied; a device is waited for.
     pub fn read(&self) -> Vec<f32> {
         let main = self.storage.to_device(Device::Cpu);
-        let values = c10d::values(&main).expect(CONTIGUOUS);
-        let stretches = self.memory.stretches(&(0..usize::MAX));
-        let values = stretches.flat_map(|stretch| &values[stretch.memory]);
-        values.copied().collect()
+        let mut values = Vec::with_capacity(self.memory.len());
+        for stretch in self.memory.stretches(&(0..usize::MAX)) {
+            let start = values.len();
+            values.resize(start + stretch.memory.len(), 0.0);
+            copy_out(&main, stretch.memory.start, &mut values[start..]);
+        }
+        values
     }
 
     /// Makes these all elements.
@@ -144,24 +146,51 @@ impl Flat {
     pub fn write(&mut self, values: &[f32]) -> Result<(), FlatError> {
         let length = self.memory.len() as i64;
         let mut main = Tensor::f_zeros([length], (Kind::Float, Device::Cpu))?;
-        let to = c10d::values_mut(&mut main).expect(CONTIGUOUS);
         for stretch in self.memory.stretches(&(0..usize::MAX)) {
-            to[stretch.memory].copy_from_slice(&values[stretch.elements]);
+            copy_in(&mut main, stretch.memory.start, &values[stretch.elements]);
         }
         tch::no_grad(|| self.storage.f_copy_(&main))?;
         Ok(())
     }
 
-    /// What [`storage`](Self::storage) holds, to be written.
+    /// Copies what [`storage`](Self::storage) holds from its element `from` on.
     ///
     /// # Panics
-    /// If it is not in main memory.
-    pub fn storage_values_mut(&mut self) -> &mut [f32] {
-        c10d::values_mut(&mut self.storage).expect("the caller knows it is no device's")
+    /// If it is not in main memory, or ends before.
+    pub fn get(&self, from: usize, to: &mut [f32]) {
+        copy_out(&self.storage, from, to);
+    }
+
+    /// Copies into [`storage`](Self::storage) from its element `to` on.
+    ///
+    /// # Panics
+    /// If it is not in main memory, or ends before.
+    pub fn put(&mut self, to: usize, from: &[f32]) {
+        copy_in(&mut self.storage, to, from);
     }
 }
 
-const CONTIGUOUS: &str = "contiguous, f32 and not empty";
+fn copy_out(storage: &Tensor, from: usize, to: &mut [f32]) {
+    let from = address(storage, from, to.len());
+    // SAFETY: `address` has checked that so many values are there; `to` is no part of them, because nobody is lent
+    // a slice of a flat vector.
+    unsafe { ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) }
+}
+
+fn copy_in(storage: &mut Tensor, to: usize, from: &[f32]) {
+    let to = address(storage, to, from.len());
+    // SAFETY: as in `copy_out`.
+    unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) }
+}
+
+/// Of `length` values from the element `start` on, in a contiguous f32 tensor in main memory.
+fn address(storage: &Tensor, start: usize, length: usize) -> *mut f32 {
+    assert_eq!(storage.device(), Device::Cpu, "a vector in main memory");
+    assert!(storage.kind() == Kind::Float && storage.is_contiguous());
+    let end = start.checked_add(length);
+    assert!(end.is_some_and(|end| end <= storage.numel()));
+    storage.data_ptr().cast::<f32>().wrapping_add(start)
+}
 
 /// Handles to a model's tensors, given in its order of creation, in the order of the layout,
 /// after checking all that [`Flat::new`] promises, but for the device, which is one for all.
@@ -267,7 +296,7 @@ mod tests {
         assert!(flat.read()[9].is_sign_negative(), "bits are kept");
         assert!(model[0].1.requires_grad() && model[0].1.is_leaf());
 
-        flat.storage_values_mut()[64] = 7.0;
+        flat.put(64, &[7.0]);
         assert_eq!(model[0].1.double_value(&[0, 0]), 7.0);
         let _ = tch::no_grad(|| model[1].1.shallow_clone().fill_(1.5));
         assert_eq!(flat.read()[..4], [1.5, 1.5, 1.5, 7.0]);
@@ -300,7 +329,7 @@ mod tests {
         let mut flat = Flat::new(&layout, &model, Device::Cpu).unwrap();
         let loss = |x: f32| (&model[0].1 * f64::from(x)).sum(Kind::Float);
         assert_eq!(loss(2.0).double_value(&[]), 30.0);
-        flat.storage_values_mut()[64..70].fill(1.0);
+        flat.put(64, &[1.0; 6]);
         let loss = loss(2.0);
         assert_eq!(loss.double_value(&[]), 12.0);
         loss.backward();

@@ -27,6 +27,7 @@ pages! {
     GPU => "gpu.md",
     RUN_FOLDER => "run-folder.md",
     SCALE => "scale.md",
+    SECURITY => "security.md",
     SLURM => "slurm.md",
     SNAPSHOTS => "snapshots.md",
     WATCHING => "watching.md",

@@ -15,8 +15,8 @@ use tradewind_proto::v1::host_client::HostClient;
 use tradewind_proto::v1::shard_client::ShardClient;
 use tradewind_proto::v1::{
     AttachRequest, CoordinateReply, CoordinateRequest, DrainRequest, PingReply, PingRequest,
-    RemoveRequest, ResumeRequest, ShardStatusReply, ShardStatusRequest, SnapshotReply,
-    SnapshotRequest, StatusReply, StatusRequest,
+    RemoveRequest, ResumeRequest, RevokeRequest, ShardStatusReply, ShardStatusRequest,
+    SnapshotReply, SnapshotRequest, StatusReply, StatusRequest,
 };
 
 /// How long a connection may take to come about.
@@ -160,6 +160,24 @@ impl Access {
         let asked = client.drain(request).await;
         asked.map_err(|status| anyhow!("{}", status.message()))?;
         Ok(())
+    }
+
+    /// Shuts groups out of a run: returns when every server refuses them that may be there. Servers that are gone and
+    /// were given up are named.
+    pub async fn revoke(
+        &self,
+        coordinator: &str,
+        run: &RunId,
+        groups: &[u32],
+    ) -> anyhow::Result<Vec<u32>> {
+        let mut client = CoordinatorClient::new(self.connect(coordinator).await?);
+        let request = RevokeRequest {
+            run: run.to_string(),
+            groups: groups.to_vec(),
+        };
+        let revoked = client.revoke(request).await;
+        let revoked = revoked.map_err(|status| anyhow!("{}", status.message()))?;
+        Ok(revoked.into_inner().without)
     }
 
     /// Has a fleet forget a run that is over.

@@ -103,6 +103,7 @@ const ORDINARY: &[&str] = &[
     "group_left",
     "group_attached",
     "group_drained",
+    "group_revoked",
     "run_ready",
     ENDING,
     "run_removed",
@@ -113,6 +114,7 @@ const ORDINARY: &[&str] = &[
 /// Kinds of the coordinator's that are worth a line while the run goes on. What happens to processes
 /// the launcher tells itself.
 const SHOWN: &[&str] = &[
+    "group_revoked",
     "promoted",
     "orphaned",
     "restored",

@@ -211,6 +211,7 @@ impl Members {
                 Output::Reply(to, Ok(answer)) => drop(self.answers.insert(to, answer)),
                 Output::Reply(to, Err(refused)) => unreachable!("call {to:?}: {refused}"),
                 Output::Runs(..)
+                | Output::Revoked(..)
                 | Output::Over(..)
                 | Output::Event(_)
                 | Output::Manifest(_)

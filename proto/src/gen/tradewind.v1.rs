@@ -586,6 +586,21 @@ pub struct DrainRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DrainReply {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RevokeRequest {
+    #[prost(string, tag = "1")]
+    pub run: ::prost::alloc::string::String,
+    /// At least one.
+    #[prost(uint32, repeated, tag = "2")]
+    pub groups: ::prost::alloc::vec::Vec<u32>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RevokeReply {
+    /// Servers that are gone and were given up: they have not said that they keep it, and are told before all else if
+    /// they come back.
+    #[prost(uint32, repeated, tag = "1")]
+    pub without: ::prost::alloc::vec::Vec<u32>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RemoveRequest {
     #[prost(string, tag = "1")]
     pub run: ::prost::alloc::string::String,
@@ -763,7 +778,7 @@ pub struct StatusReply {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ServerReport {
-    #[prost(oneof = "server_report::Report", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "server_report::Report", tags = "1, 2, 3, 4, 5, 6")]
     pub report: ::core::option::Option<server_report::Report>,
 }
 /// Nested message and enum types in `ServerReport`.
@@ -780,6 +795,8 @@ pub mod server_report {
         Captured(super::Captured),
         #[prost(message, tag = "5")]
         Followed(super::Followed),
+        #[prost(message, tag = "6")]
+        KeepsRevoked(super::KeepsRevoked),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -806,6 +823,13 @@ pub struct Followed {
     /// Absent: none from which the last order could go on; all is to be told.
     #[prost(uint64, optional, tag = "2")]
     pub generation: ::core::option::Option<u64>,
+}
+/// The receiver of `Revoked` refuses those groups from now on, and has closed their connections.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KeepsRevoked {
+    /// How many were named.
+    #[prost(uint32, tag = "1")]
+    pub groups: u32,
 }
 /// What a holder of a shard has done.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -914,6 +938,22 @@ pub struct ServerOrder {
     /// Where `run` is empty, and nothing else is set: the runs there are; the receiver forgets all others.
     #[prost(string, repeated, tag = "8")]
     pub runs: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// In place of all that, but for `coordinator`: what is revoked.
+    #[prost(message, optional, tag = "10")]
+    pub revoked: ::core::option::Option<Revoked>,
+}
+/// All groups whose certificates are revoked; there are only ever more.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Revoked {
+    #[prost(message, repeated, tag = "1")]
+    pub groups: ::prost::alloc::vec::Vec<RevokedGroup>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RevokedGroup {
+    #[prost(string, tag = "1")]
+    pub run: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub group: u32,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Restore {
@@ -1202,6 +1242,30 @@ pub mod coordinator_client {
                 .insert(GrpcMethod::new("tradewind.v1.Coordinator", "Drain"));
             self.inner.unary(req, path, codec).await
         }
+        /// Shuts groups out of a run, under TLS: the certificates of their ranks are good for nothing any more, their
+        /// connections are closed, and they are asked to leave. Answers when every server keeps it that may be there; where
+        /// that takes long, as when the coordinator dies meanwhile, ask again.
+        pub async fn revoke(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RevokeRequest>,
+        ) -> std::result::Result<tonic::Response<super::RevokeReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/tradewind.v1.Coordinator/Revoke",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tradewind.v1.Coordinator", "Revoke"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Forgets a run whose groups have all left: its shards go, its snapshots stay.
         pub async fn remove(
             &mut self,
@@ -1379,6 +1443,13 @@ pub mod coordinator_server {
             &self,
             request: tonic::Request<super::DrainRequest>,
         ) -> std::result::Result<tonic::Response<super::DrainReply>, tonic::Status>;
+        /// Shuts groups out of a run, under TLS: the certificates of their ranks are good for nothing any more, their
+        /// connections are closed, and they are asked to leave. Answers when every server keeps it that may be there; where
+        /// that takes long, as when the coordinator dies meanwhile, ask again.
+        async fn revoke(
+            &self,
+            request: tonic::Request<super::RevokeRequest>,
+        ) -> std::result::Result<tonic::Response<super::RevokeReply>, tonic::Status>;
         /// Forgets a run whose groups have all left: its shards go, its snapshots stay.
         async fn remove(
             &self,
@@ -1784,6 +1855,51 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DrainSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/tradewind.v1.Coordinator/Revoke" => {
+                    #[allow(non_camel_case_types)]
+                    struct RevokeSvc<T: Coordinator>(pub Arc<T>);
+                    impl<
+                        T: Coordinator,
+                    > tonic::server::UnaryService<super::RevokeRequest>
+                    for RevokeSvc<T> {
+                        type Response = super::RevokeReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RevokeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Coordinator>::revoke(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RevokeSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -5,6 +5,7 @@ use tradewind_common::spec::SpecError;
 use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank, RunId, ServerId};
 
 use super::refusal::Refusal;
+use super::revoked::REVOKED_MAX;
 
 /// Most runs that a fleet holds at once.
 pub const RUNS_MAX: usize = 256;
@@ -117,8 +118,18 @@ pub enum Refused {
     /// A snapshot was given up.
     #[error("no snapshot was taken: {0}")]
     Snapshot(String),
-    /// Too many callers wait for a snapshot.
-    #[error("{0} callers wait for a snapshot already; try again later")]
+    /// Nobody has a certificate.
+    #[error(
+        "the fleet has no certificates that could be revoked: cluster.security is not tls; to shut somebody out, end the run and resume it, which makes a new token"
+    )]
+    WithoutTls,
+    /// What is revoked travels whole, and has a limit.
+    #[error(
+        "more than {REVOKED_MAX} groups would be revoked; end the run and resume it, which makes all certificates anew"
+    )]
+    TooManyRevoked,
+    /// Too many callers wait for a snapshot, or for servers to keep what is revoked.
+    #[error("{0} callers wait for that already; try again later")]
     TooManyWaiting(usize),
     /// A server acknowledges what it cannot have been told.
     #[error("generation {given} of run {run} has not been given out; the run is at {current}")]
@@ -166,6 +177,12 @@ pub enum Answer {
     Removed,
     /// The next join of the run resumes it.
     Resumes,
+    /// Groups are revoked.
+    Revoked {
+        /// Servers that were given up, and have not said that they keep it: they are told before all else if they
+        /// come back.
+        without: Vec<ServerId>,
+    },
     /// The snapshot is whole.
     Snapshot {
         /// Its number.

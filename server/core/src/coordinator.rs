@@ -8,11 +8,13 @@ use tradewind_common::{GroupId, RunId, ServerId, ShardId};
 mod journal;
 mod owed;
 mod ranks;
+mod revocations;
 mod runs;
 mod servers;
 
 use self::journal::Journal;
 use self::owed::Owed;
+use self::revocations::Revocations;
 use self::runs::{Runs, WrittenRuns};
 use super::ReplyTo;
 use super::answer::{Answer, Refused};
@@ -31,6 +33,7 @@ pub struct Coordinator {
     runs: Runs,
     journal: Journal,
     owed: Owed,
+    revocations: Revocations,
 }
 
 impl Coordinator {
@@ -44,6 +47,7 @@ impl Coordinator {
             runs: Runs::new(snapshots),
             journal,
             owed: Owed::default(),
+            revocations: Revocations::default(),
         }
     }
 
@@ -63,6 +67,7 @@ impl Coordinator {
         let mut coordinator = Self {
             fleet: Fleet::recover(servers, lease_ms, durable.servers, now_ms),
             runs: Runs::recover(written, snapshots, now_ms),
+            revocations: Revocations::recover(durable.revoked),
             ..Self::new(servers, snapshots, lease_ms)
         };
         coordinator.journal.set_now(now_ms);
@@ -95,6 +100,7 @@ impl Coordinator {
             runs,
             resuming,
             passed,
+            revoked: self.revocations.to_write().clone(),
         }
     }
 
@@ -109,6 +115,7 @@ impl Coordinator {
     pub fn take_change(&mut self) -> Change {
         let mut change = Change {
             servers: self.fleet.take_unwritten(),
+            revoked: self.revocations.take_change(),
             ..Change::default()
         };
         self.runs.take_changes(&mut change);
@@ -327,6 +334,7 @@ impl Coordinator {
     fn drain(&mut self) {
         self.runs.collect(&mut self.journal);
         self.runs.owe_orders(&mut self.owed);
+        self.answer_revocations();
     }
 
     /// How many groups were looked at so far, for who measures: whatever happens to one group looks at few.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use tradewind_common::{RunId, ServerId};
 
 use super::fleet::Known;
+use super::revoked::Revoked;
 use super::run::{RunChange, WrittenRun};
 use super::saved::{Passed, Saved};
 
@@ -16,6 +17,8 @@ pub struct Durable {
     pub(super) runs: BTreeMap<RunId, WrittenRun>,
     pub(super) resuming: BTreeMap<RunId, Saved>,
     pub(super) passed: Passed,
+    #[serde(default)]
+    pub(super) revoked: Revoked,
 }
 
 /// What has changed since something was written down: no longer than the change, however much there is.
@@ -33,6 +36,9 @@ pub struct Change {
     pub(super) resuming: Option<BTreeMap<RunId, Saved>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) passed: Option<Passed>,
+    /// All of it, if any has changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) revoked: Option<Revoked>,
 }
 
 /// A change does not fit what it is to change.
@@ -64,6 +70,9 @@ impl Durable {
         }
         if let Some(passed) = change.passed {
             self.passed = passed;
+        }
+        if let Some(revoked) = change.revoked {
+            self.revoked = revoked;
         }
         Ok(())
     }

@@ -48,6 +48,8 @@ pub enum EventKind {
     GroupAttached,
     /// Groups are asked to leave.
     GroupDrained,
+    /// The certificates of a group are revoked.
+    GroupRevoked,
     /// A run may train.
     RunReady,
     /// A run cannot go on.
@@ -87,6 +89,7 @@ impl EventKind {
             Self::GroupLeft => "group_left",
             Self::GroupAttached => "group_attached",
             Self::GroupDrained => "group_drained",
+            Self::GroupRevoked => "group_revoked",
             Self::RunReady => "run_ready",
             Self::RunFailed => "run_failed",
             Self::RunStopped => "run_stopped",

@@ -26,6 +26,7 @@ pub mod pending;
 mod ranked;
 pub mod refusal;
 pub mod replica;
+pub mod revoked;
 pub mod run;
 pub mod saved;
 pub mod shard;

@@ -10,6 +10,7 @@ use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, Incarnation, RunId, ServerId, ShardId};
 
 use super::mark::Lacking;
+use super::revoked::RevokedGroups;
 use super::view::{Acknowledge, OrderedView};
 
 /// A registered server.
@@ -54,6 +55,8 @@ pub enum ServerMessage {
     Order(Box<Order>),
     /// The runs there are: it forgets all others.
     Runs(Vec<RunId>),
+    /// What is revoked: all of it.
+    Revoked(RevokedGroups),
 }
 
 /// A shard that its heir has to restore from a snapshot.

@@ -6,6 +6,7 @@ use super::ReplyTo;
 use super::answer::{Answer, Refused};
 use super::event::Event;
 use super::order::Order;
+use super::revoked::RevokedGroups;
 use super::saved::ManifestData;
 
 /// What the coordinator wants done.
@@ -17,6 +18,9 @@ pub enum Output {
     Order(Box<Order>),
     /// Tell a server which runs there are: it forgets all others.
     Runs(ServerId, Vec<RunId>),
+    /// Tell a server what is revoked, before all else; it says how many it keeps
+    /// ([`Coordinator::keeps_revoked`](super::coordinator::Coordinator::keeps_revoked)).
+    Revoked(ServerId, RevokedGroups),
     /// Ranks of a group shall look whether they are still in it: a life of it is over.
     Over(RunId, GroupId),
     /// Tell people.

@@ -468,6 +468,20 @@ impl Run {
         Ok(())
     }
 
+    /// Groups do not come back, whether the run can go on or not.
+    ///
+    /// # Errors
+    /// If there is one that is not there; then nothing is changed.
+    pub(super) fn shut_out(&mut self, groups: &[GroupId], now_ms: u64) -> Result<(), Refused> {
+        for group in groups {
+            self.roster.check(*group, Rank(0))?;
+        }
+        // Of a run that is over nobody is left to be asked.
+        let _ = self.try_drain(groups);
+        self.advance(now_ms);
+        Ok(())
+    }
+
     /// Takes a group out of the view until its ranks have joined anew.
     fn gather(&mut self, id: GroupId) {
         self.take_out(id);

@@ -124,3 +124,115 @@ fn lacks_descriptors(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     errno.is_some_and(|errno| errno == Errno::MFILE || errno == Errno::NFILE)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+    use std::io::{Read, Write};
+    use std::net::TcpStream as Client;
+    use std::process::Command;
+
+    use futures_util::StreamExt;
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    use tokio::io::AsyncReadExt;
+    use tonic::transport::server::Connected;
+    use tradewind_common::ServerId;
+
+    use super::*;
+    use crate::clock::Origin;
+    use crate::limits::Notices;
+
+    /// Set in the process that has few descriptors: those of the other tests are not touched.
+    const CHILD: &str = "TRADEWIND_TEST_WITHOUT_DESCRIPTORS";
+
+    const DESCRIPTORS: u64 = 64;
+
+    /// How often accept may fail meanwhile: after 10, 20, 40, …, 640 ms and each second, it would be 9 times.
+    const MEANWHILE: Duration = Duration::from_secs(3);
+    const FAILURES_MAX: u64 = 12;
+
+    /// As many as there are: somebody else has taken them all.
+    fn take_all() -> Vec<File> {
+        std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
+    }
+
+    #[test]
+    fn a_server_without_descriptors_serves_those_it_has_and_does_not_spin() {
+        let name = "admission::accept::tests::a_server_without_descriptors_serves_those_it_has_and_does_not_spin";
+        if env::var_os(CHILD).is_none() {
+            let test = env::current_exe().unwrap();
+            let mut child = Command::new(test);
+            let ended = child
+                .args(["--exact", name])
+                .env(CHILD, "1")
+                .output()
+                .unwrap();
+            let told = String::from_utf8_lossy(&ended.stdout);
+            assert!(
+                ended.status.success() && told.contains("1 passed"),
+                "{told}"
+            );
+            return;
+        }
+        let mut limit = getrlimit(Resource::Nofile);
+        limit.current = Some(DESCRIPTORS);
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_all().build().unwrap();
+        runtime.block_on(without_descriptors());
+    }
+
+    async fn without_descriptors() {
+        let origin = Origin::start();
+        let notices = Arc::new(Notices::new(ServerId(0), origin, None));
+        let connections = Connections::new(notices.clone(), origin);
+        let listen = || async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let accepted = accept(listener, connections.clone(), Credentials::default());
+            (Box::pin(accepted), address)
+        };
+        // Who has shown a token is served all the while.
+        let (mut accepted, address) = listen().await;
+        let mut member = Client::connect(address).unwrap();
+        let mut served = accepted.next().await.unwrap().unwrap();
+        served.connect_info().show();
+        let mut is_served = async || {
+            member.write_all(b"a call").unwrap();
+            let mut heard = [0; 6];
+            served.read_exact(&mut heard).await.unwrap();
+            assert_eq!(&heard, b"a call");
+        };
+        let (mut accepted, address) = listen().await;
+
+        // Not even a reserve: who comes waits, and accept is not called over and over.
+        let waiting = Client::connect(address).unwrap();
+        let others = take_all();
+        let none = timeout(MEANWHILE, accepted.next()).await;
+        assert!(none.is_err(), "there was a descriptor for it");
+        let failures = notices.times_reached(Limit::Descriptors);
+        assert!((1..=FAILURES_MAX).contains(&failures), "{failures}");
+        is_served().await;
+        // It gets in as soon as there are some again.
+        drop(others);
+        assert!(accepted.next().await.is_some());
+        drop(waiting);
+
+        // With a reserve whoever comes is told at once: its connection is reset.
+        let none = timeout(Duration::from_millis(10), accepted.next()).await;
+        assert!(none.is_err(), "nobody has come");
+        let mut told = Client::connect(address).unwrap();
+        let others = take_all();
+        let none = timeout(MEANWHILE, accepted.next()).await;
+        assert!(none.is_err(), "there was a descriptor for it");
+        told.set_nonblocking(true).unwrap();
+        let reset = told.read(&mut [0]).unwrap_err();
+        assert_eq!(reset.kind(), io::ErrorKind::ConnectionReset);
+        is_served().await;
+        let failures = notices.times_reached(Limit::Descriptors) - failures;
+        assert!((1..=FAILURES_MAX).contains(&failures), "{failures}");
+        drop(others);
+        let _healthy = Client::connect(address).unwrap();
+        assert!(accepted.next().await.is_some());
+    }
+}

@@ -39,7 +39,14 @@ pub(crate) struct Admitted<S> {
 /// Who calls, as its messages are judged by. Without TLS nobody can be told from others who know the token, and all
 /// of them may speak for everybody.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Peer(Option<(Arc<Identity>, Arc<Notices>)>);
+pub(crate) struct Peer(Option<Known>);
+
+#[derive(Clone, Debug)]
+struct Known {
+    identity: Arc<Identity>,
+    standing: Standing,
+    notices: Arc<Notices>,
+}
 
 impl Admit {
     pub(crate) fn new(credentials: &Credentials, notices: Arc<Notices>) -> Self {
@@ -62,10 +69,17 @@ impl Admit {
         let standing = request.extensions().get::<Standing>();
         let caller = if self.tls {
             // Without a connection that knows who is there nobody is.
-            let identity = standing.map_or(Err(Unfit::NoCertificate), Standing::identity);
-            let identity = identity
-                .map_err(|unfit| refuse(&self.notices, unfit.reason(), unfit.to_string()))?;
-            Peer(Some((identity, self.notices.clone())))
+            let standing = standing.ok_or(Unfit::NoCertificate);
+            let known = standing.and_then(|standing| {
+                Ok(Known {
+                    identity: standing.identity()?,
+                    standing: standing.clone(),
+                    notices: self.notices.clone(),
+                })
+            });
+            Peer(Some(
+                known.map_err(|unfit| refuse_unfit(&self.notices, unfit))?,
+            ))
         } else {
             Peer(None)
         };
@@ -81,6 +95,10 @@ impl Admit {
     }
 }
 
+fn refuse_unfit(notices: &Notices, unfit: Unfit) -> Status {
+    refuse(notices, unfit.reason(), unfit.to_string())
+}
+
 fn refuse(notices: &Notices, reason: Reason, text: String) -> Status {
     notices.refused(reason, &text);
     refusal::status(reason, text)
@@ -94,7 +112,10 @@ impl Peer {
 
     /// Whether its role is one that the call is for.
     fn may_call(&self, path: &str) -> Result<(), Status> {
-        let Some((identity, notices)) = &self.0 else {
+        let Some(Known {
+            identity, notices, ..
+        }) = &self.0
+        else {
             return Ok(());
         };
         if is_for(path, identity) {
@@ -108,24 +129,34 @@ impl Peer {
 
     /// Whether it belongs to this run: ranks of other runs do not.
     pub(crate) fn belongs_to(&self, run: &RunId) -> Result<(), Status> {
-        match &self.0 {
-            Some((identity, notices)) => match &**identity {
-                Identity::Rank { run: own, .. } if own != run => {
-                    let text = format!(
-                        "the caller's certificate is that of {identity}, and run {run} is another one"
-                    );
-                    Err(refuse(notices, Reason::WrongRun, text))
-                }
-                Identity::Rank { .. } | Identity::Server | Identity::Person => Ok(()),
-            },
-            None => Ok(()),
+        let Some(Known {
+            identity,
+            standing,
+            notices,
+        }) = &self.0
+        else {
+            return Ok(());
+        };
+        match &**identity {
+            // What had come before its connection was closed is not taken either.
+            _ if standing.is_revoked() => Err(refuse_unfit(notices, Unfit::Revoked)),
+            Identity::Rank { run: own, .. } if own != run => {
+                let text = format!(
+                    "the caller's certificate is that of {identity}, and run {run} is another one"
+                );
+                Err(refuse(notices, Reason::WrongRun, text))
+            }
+            Identity::Rank { .. } | Identity::Server | Identity::Person => Ok(()),
         }
     }
 
     /// Whether it may speak for this group of a run: only the group's own ranks may.
     pub(crate) fn speaks_for(&self, run: &RunId, group: GroupId) -> Result<(), Status> {
         self.belongs_to(run)?;
-        let Some((identity, notices)) = &self.0 else {
+        let Some(Known {
+            identity, notices, ..
+        }) = &self.0
+        else {
             return Ok(());
         };
         match &**identity {
@@ -141,7 +172,7 @@ impl Peer {
 
     /// Whether it may hear of all runs of a fleet.
     pub(crate) fn hears_of(&self, run: &RunId) -> bool {
-        match self.0.as_ref().map(|(identity, _)| &**identity) {
+        match self.0.as_ref().map(|known| &*known.identity) {
             Some(Identity::Rank { run: own, .. }) => own == run,
             Some(Identity::Server | Identity::Person) | None => true,
         }
@@ -165,6 +196,7 @@ fn is_for(path: &str, identity: &Identity) -> bool {
         Some(
             "Coordinator/Attach"
             | "Coordinator/Drain"
+            | "Coordinator/Revoke"
             | "Coordinator/Remove"
             | "Coordinator/Resume"
             | "Coordinator/Snapshot",
@@ -235,7 +267,7 @@ mod tests {
         };
         let all = [Identity::Server, rank.clone(), Identity::Person];
         let calls = calls();
-        assert_eq!(calls.len(), 17, "{calls:?}");
+        assert_eq!(calls.len(), 18, "{calls:?}");
         for call in &calls {
             assert!(all.iter().any(|identity| is_for(call, identity)), "{call}");
         }
@@ -248,6 +280,9 @@ mod tests {
         for (call, identity, may) in [
             ("Coordinator/Drain", &rank, false),
             ("Coordinator/Drain", &Identity::Person, true),
+            ("Coordinator/Revoke", &rank, false),
+            ("Coordinator/Revoke", &Identity::Server, false),
+            ("Coordinator/Revoke", &Identity::Person, true),
             ("Coordinator/Join", &Identity::Server, false),
             ("Coordinator/Join", &Identity::Person, false),
             ("Coordinator/Join", &rank, true),

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
+use futures_util::task::AtomicWaker;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -24,11 +25,41 @@ use crate::limits::Limit;
 pub(crate) struct Standing(Arc<Shown>);
 
 #[derive(Debug)]
-struct Shown {
+pub(super) struct Shown {
     known: AtomicBool,
+    /// Its certificate was taken back: it is closed, by its own task, which is woken.
+    revoked: AtomicBool,
+    task: AtomicWaker,
     /// Who its certificate says that it is, once the handshake is over.
     identity: OnceLock<Result<Arc<Identity>, Unfit>>,
     place: Place,
+}
+
+impl Shown {
+    /// Who has connected under TLS.
+    pub(super) fn identity(&self) -> Result<Arc<Identity>, Unfit> {
+        if self.is_revoked() {
+            return Err(Unfit::Revoked);
+        }
+        let identity = self.identity.get();
+        identity.cloned().unwrap_or(Err(Unfit::NoCertificate))
+    }
+
+    /// The handshake is over; said once.
+    pub(super) fn is_named(&self, identity: Result<Identity, Unfit>) {
+        let _ = self.identity.set(identity.map(Arc::new));
+    }
+
+    fn is_revoked(&self) -> bool {
+        self.revoked.load(Ordering::Acquire)
+    }
+
+    /// Closes it; whether that is new.
+    pub(super) fn revoke(&self) -> bool {
+        let first = !self.revoked.swap(true, Ordering::AcqRel);
+        self.task.wake();
+        first
+    }
 }
 
 impl Standing {
@@ -38,8 +69,12 @@ impl Standing {
 
     /// Who has connected under TLS.
     pub(super) fn identity(&self) -> Result<Arc<Identity>, Unfit> {
-        let identity = self.0.identity.get();
-        identity.cloned().unwrap_or(Err(Unfit::NoCertificate))
+        self.0.identity()
+    }
+
+    /// Whether its certificate was taken back since the handshake.
+    pub(super) fn is_revoked(&self) -> bool {
+        self.0.is_revoked()
     }
 
     /// A call on it was let in.
@@ -95,6 +130,8 @@ impl Connection {
     ) -> Self {
         let shown = Shown {
             known: AtomicBool::new(false),
+            revoked: AtomicBool::new(false),
+            task: AtomicWaker::new(),
             identity: OnceLock::new(),
             place,
         };
@@ -110,8 +147,15 @@ impl Connection {
         }
     }
 
-    /// Whether it may go on. A stranger's task is woken when it may not.
+    /// Whether it may go on. Its task is woken when it may not.
     fn look(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        if matches!(self.stream, Wire::Tls(_)) {
+            // Before it is looked at, so that no revocation is missed.
+            self.standing.0.task.register(context.waker());
+            if self.standing.is_revoked() {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
+        }
         let Watch::Stranger(closing) = &mut self.watch else {
             return match self.watch {
                 Watch::Over => Err(io::ErrorKind::TimedOut.into()),
@@ -143,8 +187,10 @@ impl Connection {
             match ready!(Pin::new(accept).poll(context)) {
                 Ok(stream) => {
                     let identity = tls.judge(stream.get_ref().1.peer_certificates());
-                    // It is set here alone, once.
-                    let _ = self.standing.0.identity.set(identity.map(Arc::new));
+                    let shown = &self.standing.0;
+                    // Before it can be found, so that whoever finds it wakes this task.
+                    shown.task.register(context.waker());
+                    shown.place.enter(identity, shown);
                     self.stream = Wire::Tls(Box::new(stream));
                 }
                 Err(error) => {

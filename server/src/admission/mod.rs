@@ -3,7 +3,8 @@
 //!
 //! Under TLS the handshake is a part of this: whoever has not finished it is a stranger, in a stranger's place and time.
 //! A stranger is closed when it has shown nothing for [`SHOW`], and gives way when others need its place. Whoever has
-//! shown a token is let alone from then on: no lock, no clock and no table stands between it and its calls.
+//! shown a token is let alone from then on, unless its certificate is [revoked](Connections::revoke): no lock, no clock
+//! and no table stands between it and its calls.
 
 mod accept;
 mod admit;
@@ -12,11 +13,14 @@ mod places;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::{Notify, oneshot};
+use tradewind_common::identity::Identity;
+use tradewind_core::revoked::RevokedGroups;
+use tradewind_proto::tls::Unfit;
 
 pub(crate) use accept::accept;
 pub(crate) use admit::{Admit, Peer};
@@ -24,6 +28,7 @@ pub(crate) use admit::{Admit, Peer};
 use crate::clock::Origin;
 use crate::limits::{Limit, Notices};
 use crate::telemetry;
+use connection::Shown;
 use places::{Answer, Most, Places};
 
 /// How long a connection may be open before a call on it shows the token. A client connects for a call, so it
@@ -45,6 +50,19 @@ struct Table {
     places: Places,
     /// By which strangers are told to close.
     closers: BTreeMap<u64, oneshot::Sender<()>>,
+    /// Ranks under TLS, by number, from the end of their handshakes on.
+    ranks: BTreeMap<u64, Weak<Shown>>,
+    /// Groups whose ranks are let in no more; as many as the coordinator names.
+    revoked: RevokedGroups,
+}
+
+impl Table {
+    fn is_revoked(&self, identity: &Identity) -> bool {
+        match identity {
+            Identity::Rank { run, group } => self.revoked.contains(&(run.clone(), *group)),
+            Identity::Server | Identity::Person => false,
+        }
+    }
 }
 
 /// A place: what was given to a connection that was admitted.
@@ -71,6 +89,8 @@ impl Connections {
             table: Mutex::new(Table {
                 places: Places::new(most),
                 closers: BTreeMap::new(),
+                ranks: BTreeMap::new(),
+                revoked: RevokedGroups::new(),
             }),
             changed: Notify::new(),
             notices,
@@ -118,6 +138,19 @@ impl Connections {
         }
     }
 
+    /// Ranks of these groups are let in no more, on top of those of before, and their connections are closed: none of
+    /// their calls is taken once this returns.
+    pub(crate) fn revoke(&self, groups: RevokedGroups) {
+        let mut table = self.table();
+        table.revoked.extend(groups);
+        let open = table.ranks.values().filter_map(Weak::upgrade);
+        let revoked = open.filter(|shown| shown.identity().is_ok_and(|i| table.is_revoked(&i)));
+        let closed = revoked.filter(|shown| shown.revoke()).count();
+        if closed > 0 {
+            tracing::warn!(closed, "connections of revoked certificates are closed");
+        }
+    }
+
     /// Closes the stranger that has been silent for longest, if there is one.
     fn close_oldest(&self) -> bool {
         let oldest = self.table().places.oldest();
@@ -142,8 +175,23 @@ impl Place {
         self.change(|places, number| places.show(number));
     }
 
+    /// The handshake is over, and says who this is: it is known from then on, and found if it is revoked later.
+    fn enter(&self, identity: Result<Identity, Unfit>, shown: &Arc<Shown>) {
+        // Held to the end, so that it is either found or refused.
+        let mut table = self.connections.table();
+        let identity = identity.and_then(|identity| match table.is_revoked(&identity) {
+            true => Err(Unfit::Revoked),
+            false => Ok(identity),
+        });
+        if let Ok(Identity::Rank { .. }) = identity {
+            table.ranks.insert(self.number, Arc::downgrade(shown));
+        }
+        shown.is_named(identity);
+    }
+
     /// The connection is closed.
     fn leave(&self) {
+        self.connections.table().ranks.remove(&self.number);
         self.change(|places, number| places.leave(number, self.from));
     }
 

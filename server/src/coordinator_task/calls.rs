@@ -92,6 +92,13 @@ impl CoordinatorTask {
                 let to = self.wait(reply);
                 self.core.ask_to_leave(&run, &groups, to, now_ms);
             }
+            Message::Revoke(run, groups, reply) => {
+                let to = self.wait(reply);
+                self.core.revoke(&run, &groups, to, now_ms);
+            }
+            Message::KeepsRevoked(id, count, reply) => {
+                let _ = reply.send(core.keeps_revoked(id, count, now_ms));
+            }
             Message::Remove(run, reply) => {
                 let to = self.wait(reply);
                 self.core.remove(&run, to, now_ms);

@@ -65,6 +65,10 @@ pub enum Message {
     Attach(RunId, Vec<u32>, Reply<Answer>),
     /// These groups shall leave; where none is named, all of them and whoever comes later.
     Drain(RunId, Vec<GroupId>, Reply<Answer>),
+    /// The certificates of these groups are good for nothing any more; answered when all servers keep that.
+    Revoke(RunId, Vec<GroupId>, Reply<Answer>),
+    /// A server keeps so many groups that are revoked.
+    KeepsRevoked(ServerId, usize, Reply<()>),
     /// Forget a run that is over.
     Remove(RunId, Reply<Answer>),
     /// The next join of a run goes on from this; answered when it is written down.
@@ -108,6 +112,8 @@ impl Message {
             | Self::Leave(..)
             | Self::Attach(..)
             | Self::Drain(..)
+            | Self::Revoke(..)
+            | Self::KeepsRevoked(..)
             | Self::Remove(..)
             | Self::Resume(..)
             | Self::Snapshot(..)

@@ -9,8 +9,17 @@ use tradewind_common::RunId;
 
 use crate::newest::Newest;
 use tradewind_core::order::{Order, ServerMessage};
+use tradewind_core::revoked::RevokedGroups;
 
-type Waiting = Arc<Mutex<Newest<RunId, Box<Order>>>>;
+type Waiting = Arc<Mutex<ToTell>>;
+
+/// What a server is still to be told.
+#[derive(Default)]
+struct ToTell {
+    /// Before all else.
+    revoked: Option<RevokedGroups>,
+    orders: Newest<RunId, Box<Order>>,
+}
 
 /// Where the coordinator puts a server's orders.
 pub struct Outbox {
@@ -40,8 +49,14 @@ impl Outbox {
     /// Puts an order in; `false` if nobody takes any more.
     pub(super) fn put(&self, told: ServerMessage) -> bool {
         match told {
-            ServerMessage::Order(order) => lock(&self.waiting).order(order.run.clone(), order),
-            ServerMessage::Runs(runs) => lock(&self.waiting).keep(runs.into_iter().collect()),
+            ServerMessage::Order(order) => {
+                let run = order.run.clone();
+                lock(&self.waiting).orders.order(run, order);
+            }
+            ServerMessage::Runs(runs) => {
+                lock(&self.waiting).orders.keep(runs.into_iter().collect());
+            }
+            ServerMessage::Revoked(groups) => lock(&self.waiting).revoked = Some(groups),
         }
         !matches!(
             self.wake.try_send(()),
@@ -64,11 +79,14 @@ impl Taken {
 
 fn take(waiting: &Waiting) -> Option<ServerMessage> {
     let mut waiting = lock(waiting);
-    let kept = waiting.take_kept(|_| true).map(runs);
+    if let Some(revoked) = waiting.revoked.take() {
+        return Some(ServerMessage::Revoked(revoked));
+    }
+    let orders = &mut waiting.orders;
+    let kept = orders.take_kept(|_| true).map(runs);
     kept.or_else(|| {
-        waiting
-            .take(|_| true)
-            .map(|(_, order)| ServerMessage::Order(order))
+        let order = orders.take(|_| true);
+        order.map(|(_, order)| ServerMessage::Order(order))
     })
 }
 
@@ -76,7 +94,7 @@ fn runs(kept: BTreeSet<RunId>) -> ServerMessage {
     ServerMessage::Runs(kept.into_iter().collect())
 }
 
-fn lock(waiting: &Waiting) -> MutexGuard<'_, Newest<RunId, Box<Order>>> {
+fn lock(waiting: &Waiting) -> MutexGuard<'_, ToTell> {
     // Nothing in here leaves it half-changed.
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }

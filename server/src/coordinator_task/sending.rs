@@ -25,6 +25,9 @@ impl CoordinatorTask {
                 }
                 Output::Over(run, group) => self.beats.look(run, group),
                 Output::Runs(server, runs) => self.order(server, ServerMessage::Runs(runs)),
+                Output::Revoked(server, groups) => {
+                    self.order(server, ServerMessage::Revoked(groups));
+                }
                 Output::Event(event) => {
                     telemetry::event(event.kind.word());
                     if let (Some(run), Some(shard), Some(updates)) =

@@ -114,6 +114,7 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
             | Answer::Draining
             | Answer::Removed
             | Answer::Resumes
+            | Answer::Revoked { .. }
             | Answer::Snapshot { .. } => return Err(wrong_answer()),
         };
         Ok(Response::new(v1::AwaitReadyReply {
@@ -192,6 +193,25 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
             return Err(wrong_answer());
         };
         Ok(Response::new(v1::DrainReply {}))
+    }
+
+    async fn revoke(
+        &self,
+        request: Request<v1::RevokeRequest>,
+    ) -> Result<Response<v1::RevokeReply>, Status> {
+        let request = request.into_inner();
+        let run = run_id(&request.run)?;
+        if request.groups.is_empty() {
+            return Err(missing("groups"));
+        }
+        let groups = request.groups.into_iter().map(GroupId).collect();
+        let ask = |reply| Message::Revoke(run, groups, reply);
+        let answer = self.0.current()?.call(ask).await;
+        let Answer::Revoked { without } = answer.map_err(refuse::call)? else {
+            return Err(wrong_answer());
+        };
+        let without = without.iter().map(|server| server.0).collect();
+        Ok(Response::new(v1::RevokeReply { without }))
     }
 
     async fn remove(

@@ -7,5 +7,6 @@ mod incoming;
 mod keep_lease;
 pub mod order;
 mod replicate;
+pub(crate) mod revoked;
 mod serve;
 pub mod shard;

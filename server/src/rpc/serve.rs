@@ -13,6 +13,7 @@ use tradewind_proto::v1;
 use tradewind_proto::v1::server_report::Report;
 
 use super::order::{captured_from_wire, encode_order, followed_from_wire, report_from_wire};
+use super::revoked::revoked_to_wire;
 use crate::coordinator_task::{CallError, CoordinatorHandle, Message, Taken, outbox};
 use crate::refuse;
 use tradewind_core::answer::Refused;
@@ -122,6 +123,10 @@ impl Bond {
                 let (run, generation) = followed_from_wire(&followed).map_err(refuse::malformed)?;
                 Message::Followed(self.server, run, generation, reply)
             }
+            Some(Report::KeepsRevoked(keeps)) => {
+                let count = keeps.groups as usize;
+                Message::KeepsRevoked(self.server, count, reply)
+            }
             Some(Report::Register(_)) | None => return Err(missing("acknowledge")),
         };
         self.coordinator.tell(message).await;
@@ -157,6 +162,11 @@ async fn give_orders(
         };
         room.send(Ok(match told {
             ServerMessage::Order(order) => encode_order(&order, incarnation),
+            ServerMessage::Revoked(groups) => v1::ServerOrder {
+                revoked: Some(revoked_to_wire(&groups)),
+                coordinator: incarnation,
+                ..v1::ServerOrder::default()
+            },
             ServerMessage::Runs(runs) => v1::ServerOrder {
                 runs: runs.iter().map(ToString::to_string).collect(),
                 coordinator: incarnation,

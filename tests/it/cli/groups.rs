@@ -1,6 +1,6 @@
 //! Groups come to a run under way, and leave it.
 
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -113,4 +113,47 @@ fn groups_come_and_go_while_others_train() {
     assert!(reason.starts_with(why), "{reason}");
     assert_eq!(summary["faults"]["counts"]["process_died"], json!(null));
     assert!(summary["snapshots"]["newest"].is_u64(), "{summary}");
+}
+
+/// What `tradewind revoke` says of a run, and its status.
+fn revoke(running: &Running, group: &str) -> (Option<i32>, String) {
+    let mut command = Command::new(programs().join("tradewind"));
+    command
+        .arg("revoke")
+        .arg(running.out())
+        .args(["--group", group]);
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().unwrap();
+    let said = String::from_utf8([stdout, stderr].concat()).unwrap();
+    (status.code(), said)
+}
+
+#[test]
+fn a_group_that_is_revoked_is_shut_out_while_others_train() {
+    let run = Run::endless().key("cluster.groups", "[1, 1]");
+    let run = run.key("cluster.security", "\"tls\"");
+    let mut running = run.key("train.consistency", "\"async\"").start();
+    let rows = running.trains(2);
+    let (status, said) = revoke(&running, "7");
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("the run has groups 0 to 1, not 7"), "{said}");
+
+    let (status, said) = revoke(&running, "1");
+    assert_eq!(status, Some(0), "{said}");
+    let want = "group 1 of run small: certificates are revoked";
+    assert!(said.contains(want), "{said}");
+    let second = rows.iter().find(|row| row.group == Some(1)).unwrap();
+    wait_for("the end of its rank", || (!alive(second.pid)).then_some(()));
+    let left = exchanges(&running, 1);
+    go_on(&running, 0);
+    assert_eq!(exchanges(&running, 1), left, "it is not started again");
+    let (status, said) = revoke(&running, "0");
+    assert_eq!(status, Some(0), "{said}");
+    let summary = running.end().summary();
+    let reason = summary["failure"]["reason"].as_str().unwrap();
+    assert!(reason.starts_with("every group has left"), "{reason}");
+    assert_eq!(summary["faults"]["counts"]["process_died"], json!(null));
 }

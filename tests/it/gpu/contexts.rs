@@ -70,11 +70,14 @@ fn of_copies() {
     touches_no_other_gpu("of_copies", 1, |device, values| {
         let stream = elsewhere(|| Stream::new(device).unwrap());
         let mut host = elsewhere(|| PageLocked::new(2, Kind::Float, device).unwrap());
-        let (to, from) = (host.tensor().shallow_clone(), values.shallow_clone());
+        // SAFETY: waited for below, before it is read.
+        let to = unsafe { host.tensor() }.shallow_clone();
+        let from = values.shallow_clone();
         elsewhere(|| stream.enqueue(move || stream::copy(&to, &from)).unwrap());
         elsewhere(|| stream.event().unwrap().wait().unwrap());
         assert_eq!(host.f32(), [1.0, 2.0]);
-        let from = host.tensor().shallow_clone();
+        // SAFETY: it is only read.
+        let from = unsafe { host.tensor() }.shallow_clone();
         let (to, used) = (values.shallow_clone(), values);
         elsewhere(|| {
             let each = move || stream::copy_each(&[to], &[from]);

@@ -12,7 +12,7 @@ use tradewind_common::schedule::Seen;
 use tradewind_common::spec::ConsistencySpec;
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::wait_for;
-use tradewind_worker::c10d::{Store, values};
+use tradewind_worker::c10d::Store;
 use tradewind_worker::group::{C10d, Group, Rendezvous, Solo};
 
 use super::background::{Ready, enter, runtime, spec};
@@ -61,9 +61,9 @@ fn step(fleet: &Arc<Fleet>, ready: Ready, group: &mut dyn Group, tensors: &[(Str
         let (fleet, layout, parts, heard) =
             (fleet.clone(), layout.clone(), parts.clone(), heard.clone());
         move |bucket: usize, gradient: &Tensor| {
-            let gradient = values(gradient).unwrap();
+            let gradient = Vec::<f32>::try_from(gradient).unwrap();
             heard.lock().unwrap().push(bucket);
-            parts.give(bucket, Some(gradient));
+            parts.give(bucket, Some(&gradient));
             let there = |block: &&Block| block.elements.end <= buckets[bucket].elements.end;
             let blocks = layout.blocks.iter().filter(there).count() as u64;
             assert!(blocks > 0);

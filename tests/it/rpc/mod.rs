@@ -14,6 +14,7 @@ mod pressure;
 mod python;
 mod repeats;
 mod replicate;
+mod revoked;
 mod roles;
 mod serve;
 mod snapshots;

@@ -40,7 +40,7 @@ pub(super) const STRANGERS: [&str; 4] = [
 /// Why those are who belong and ask for what is for others.
 pub(super) const MEMBERS: [&str; 3] = ["wrong-role", "wrong-run", "wrong-group"];
 
-fn rank(run: &str, group: u32) -> Identity {
+pub(super) fn rank(run: &str, group: u32) -> Identity {
     Identity::Rank {
         run: RunId::new(run).unwrap(),
         group: GroupId(group),
@@ -48,19 +48,19 @@ fn rank(run: &str, group: u32) -> Identity {
 }
 
 /// What everybody asks for who only reads.
-fn pull(run: &str, block: u32) -> PushFrame {
+pub(super) fn pull(run: &str, block: u32) -> PushFrame {
     frame((run, 0, 0), block, push_frame::Action::Pull(Pull {}))
 }
 
 /// Servers under TLS, and a run whose only group has created its values.
-struct Guarded {
-    fleet: Fleet,
+pub(super) struct Guarded {
+    pub(super) fleet: Fleet,
     authority: Arc<Authority>,
     folder: TempDir,
 }
 
 impl Guarded {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut setup = Setup::of(2).folder(folder.path()).under_tls();
         setup.token = TOKEN.into();
@@ -86,12 +86,12 @@ impl Guarded {
         guarded
     }
 
-    fn client(&self, identity: &Identity) -> Client {
+    pub(super) fn client(&self, identity: &Identity) -> Client {
         self.fleet.client_as(&self.fleet.credentials_of(identity))
     }
 
     /// Waits until the events say that callers were refused for all these reasons.
-    async fn told(&self, reasons: &[&str]) {
+    pub(super) async fn told(&self, reasons: &[&str]) {
         let path = self.folder.path().join("events.jsonl");
         let wanted: BTreeSet<&str> = reasons.iter().copied().collect();
         until("events of refusals", async || {
@@ -118,7 +118,7 @@ fn stranger(pass: &str, authority: &Authority) -> Credentials {
     Credentials::new(TOKEN, Some(&pem)).unwrap()
 }
 
-async fn ask(client: &Client) -> Result<(), Status> {
+pub(super) async fn ask(client: &Client) -> Result<(), Status> {
     status(client, READY).await.map(|_| ())
 }
 

@@ -17,7 +17,7 @@ const FAILED: Expected = (Code::Aborted, "snapshot-failed", "could not write sha
 const WAITING: Expected = (
     Code::ResourceExhausted,
     "too-many-waiting",
-    "64 callers wait for a snapshot already",
+    "64 callers wait for that already",
 );
 
 /// What is refused here.

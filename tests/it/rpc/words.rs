@@ -7,7 +7,8 @@ use tradewind_proto::refusal::Reason;
 use tradewind_tests::cluster::root;
 
 use super::{
-    coordinator, frames, people, repeats, replicate, roles, serve, snapshots, specification, token,
+    coordinator, frames, people, repeats, replicate, revoked, roles, serve, snapshots,
+    specification, token,
 };
 
 /// `NotFound` as gRPC writes it: `NOT_FOUND`.
@@ -48,6 +49,8 @@ fn the_tests_provoke_every_reason() {
         "specification-differs",
         // Of a copy that confirms nothing for 65,536 answers: the core's own tests.
         "busy",
+        // Of a 1025th group that is revoked: the core's own tests.
+        "too-many-revoked",
         // Of a certificate that names nobody: proto's own tests.
         "bad-certificate",
         // Of a run that stops at a loss: the core's own tests.
@@ -68,6 +71,7 @@ fn the_tests_provoke_every_reason() {
     provoked.extend(snapshots::REFUSED.iter().map(|want| want.1));
     provoked.extend(people::REFUSED.iter().map(|want| want.1));
     provoked.extend(repeats::REFUSED.iter().map(|want| want.1));
+    provoked.extend(revoked::REFUSED.iter().map(|want| want.1));
     provoked.extend(roles::STRANGERS.into_iter().chain(roles::MEMBERS));
     let given: BTreeSet<_> = Reason::ALL.iter().map(|reason| reason.word()).collect();
     assert_eq!(provoked, given);

@@ -78,7 +78,7 @@ impl RankProcess {
     }
 
     /// After an incarnation that has ended in an error with this verdict: after which pause the rank joins
-    /// again, or `None` if it has been asked to leave meanwhile, and has left.
+    /// again, or `None` if it has been asked to leave meanwhile, and has left, or was shut out.
     ///
     /// # Errors
     /// The same error if the process is at its end; and after [`FRUITLESS_MAX`] incarnations in vain.
@@ -88,6 +88,10 @@ impl RankProcess {
         verdict: Verdict,
     ) -> anyhow::Result<Option<Duration>> {
         if was_drained(&error) {
+            return Ok(None);
+        }
+        if verdict == Verdict::ShutOut {
+            tracing::warn!("the group does not come back: {error:#}");
             return Ok(None);
         }
         if verdict != Verdict::Again {

@@ -21,8 +21,9 @@ use tradewind_proto::v1::{
     AttachReply, AttachRequest, AwaitReadyReply, AwaitReadyRequest, Beat, BeatReply, Confirm,
     DrainReply, DrainRequest, JoinReply, JoinRequest, LeaseChunkReply, LeaseChunkRequest,
     LeaveReply, LeaveRequest, PullFrame, PushFrame, Record, RemoveReply, RemoveRequest,
-    ResumeReply, ResumeRequest, ServerOrder, ServerReport, ShardStatusReply, ShardStatusRequest,
-    SnapshotReply, SnapshotRequest, StatusReply, StatusRequest,
+    ResumeReply, ResumeRequest, RevokeReply, RevokeRequest, ServerOrder, ServerReport,
+    ShardStatusReply, ShardStatusRequest, SnapshotReply, SnapshotRequest, StatusReply,
+    StatusRequest,
 };
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -308,6 +309,10 @@ impl Coordinator for FakeCoordinator {
     }
 
     async fn drain(&self, _: Request<DrainRequest>) -> Answered<DrainReply> {
+        Err(Status::unimplemented("a fake"))
+    }
+
+    async fn revoke(&self, _: Request<RevokeRequest>) -> Answered<RevokeReply> {
         Err(Status::unimplemented("a fake"))
     }
 

@@ -24,6 +24,8 @@ pub enum Verdict {
     Diverged,
     /// The same, because the run has stopped at a loss.
     Lost,
+    /// The same, because a person has shut its group out. The run goes on.
+    ShutOut,
 }
 
 /// An error that another process would meet, too.
@@ -46,6 +48,7 @@ impl Verdict {
             Self::GivenUp => Exit::GivenUp,
             Self::Diverged => Exit::Diverged,
             Self::Lost => Exit::Lost,
+            Self::ShutOut => Exit::Left,
         }
     }
 
@@ -121,6 +124,8 @@ fn of_refusal(status: &Status) -> Verdict {
     let among = |reasons: &[Reason]| reasons.iter().any(|reason| word == Some(reason.word()));
     if among(&[Reason::Lost]) {
         Verdict::Lost
+    } else if among(&[Reason::RevokedCertificate]) {
+        Verdict::ShutOut
     } else if among(&OVER) {
         Verdict::Again
     } else if among(&LASTING) {
@@ -175,6 +180,8 @@ mod tests {
             status: lost(),
         };
         check(joining.into(), Verdict::Lost);
+        let revoked = refusal::status(Reason::RevokedCertificate, "shut out".into());
+        check(refused(revoked).into(), Verdict::ShutOut);
         check(
             GivenUp(anyhow::anyhow!("no such file")).into(),
             Verdict::GivenUp,

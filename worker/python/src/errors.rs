@@ -59,7 +59,11 @@ pub fn failed_with() -> u8 {
 pub fn ended(Failure { verdict, text }: Failure) -> PyErr {
     match verdict {
         Verdict::Again => GroupBroken::new_err(text),
-        Verdict::Failed | Verdict::GivenUp | Verdict::Diverged | Verdict::Lost => {
+        Verdict::Failed
+        | Verdict::GivenUp
+        | Verdict::Diverged
+        | Verdict::Lost
+        | Verdict::ShutOut => {
             tracing::error!("{text}");
             let status = verdict.exit().number();
             STATUS.store(status, Ordering::Relaxed);

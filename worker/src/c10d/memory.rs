@@ -15,19 +15,24 @@ pub fn set_grad(tensor: &Tensor, gradient: &Tensor) -> Result<(), C10dError> {
 
 /// The values of a contiguous f32 tensor in main memory; `None` for any other.
 ///
-/// Other handles to the same memory exist (views, the model's own tensors). While the slice is
-/// held, nothing may change it through them: no in-place operation, no backward.
-pub fn values(tensor: &Tensor) -> Option<&[f32]> {
+/// # Safety
+/// A tensor's memory is not its own: views and other handles of it may exist, the model's own tensors
+/// among them. While the slice is held, nothing changes it through them, on any thread: no in-place
+/// operation, no backward.
+pub unsafe fn values(tensor: &Tensor) -> Option<&[f32]> {
     let length = plain(tensor)?;
     // SAFETY: `plain` has checked type, place and contiguity; the tensor owns the memory and is
-    // borrowed as long as the slice.
+    // borrowed as long as the slice. That nobody writes is the caller's.
     Some(unsafe { std::slice::from_raw_parts(tensor.data_ptr().cast(), length) })
 }
 
-/// As [`values`], to be written; nothing may read it through other handles meanwhile either.
-pub fn values_mut(tensor: &mut Tensor) -> Option<&mut [f32]> {
+/// As [`values`], to be written.
+///
+/// # Safety
+/// As for [`values`]; nothing reads the memory through other handles meanwhile either.
+pub unsafe fn values_mut(tensor: &mut Tensor) -> Option<&mut [f32]> {
     let length = plain(tensor)?;
-    // SAFETY: as in `values`, borrowed exclusively.
+    // SAFETY: as in `values`. That nobody else reads or writes is the caller's.
     Some(unsafe { std::slice::from_raw_parts_mut(tensor.data_ptr().cast(), length) })
 }
 

@@ -75,7 +75,8 @@ impl WholeGradient {
         loss: &Tensor,
         group: &dyn Group,
     ) -> Result<Computed, HostError> {
-        self.buffers.take(group)?;
+        // SAFETY: `computed_alone` waits for the copies before the buffers are looked at.
+        unsafe { self.buffers.take(group) }?;
         let computed = self.computed_alone(loss, group)?;
         Ok(Computed {
             finite: computed.finite && self.buffers.finite(),
@@ -139,7 +140,10 @@ impl WholeGradient {
         group: &'a dyn Group,
     ) -> Option<Contribution<'a>> {
         let samples = step.pushed?;
-        let values = match self.path.push(group, &self.buffers) {
+        // SAFETY: this and the group are borrowed as long as what is pushed, so nobody calls the path or the group's
+        // backward, which alone writes gradients once a step is agreed on.
+        let pushed = unsafe { self.path.push(group, &self.buffers) };
+        let values = match pushed {
             Pushed::InPlace(at) => Contributed::Whole(Box::new(move |id| at.block(id))),
             Pushed::Parts(parts) => Contributed::Parts(parts),
         };

@@ -63,7 +63,11 @@ impl Buffers {
 
     /// Takes what the step has made of the buffers, averaged over the group. On a device this is only
     /// enqueued; it is here when what the current stream has been told by now is done.
-    pub fn take(&mut self, group: &dyn Group) -> Result<(), HostError> {
+    ///
+    /// # Safety
+    /// Nobody reads what was taken before that is done: [`GradientPath::check`](super::GradientPath::check) and
+    /// [`BucketPath::check`](super::BucketPath::check) wait for it. In main memory it is when this returns.
+    pub unsafe fn take(&mut self, group: &dyn Group) -> Result<(), HostError> {
         if self.elements.is_empty() {
             return Ok(());
         }
@@ -71,7 +75,8 @@ impl Buffers {
         let all = &mut self.made.all;
         group.all_reduce_mean(all)?;
         if let Some(copied) = &mut self.copied {
-            copy(copied.tensor(), all)?;
+            // SAFETY: nobody reads it before the copy is done: the caller's.
+            copy(unsafe { copied.tensor() }, all)?;
         }
         Ok(())
     }
@@ -101,7 +106,11 @@ impl Buffers {
         match &self.copied {
             _ if self.elements.is_empty() => &[],
             Some(copied) => copied.f32(),
-            None => c10d::values(&self.made.all).expect("in main memory, f32 and not empty"),
+            None => {
+                // SAFETY: nobody else has this tensor, or a view of it; here it is written through exclusive borrows.
+                let all = unsafe { c10d::values(&self.made.all) };
+                all.expect("in main memory, f32 and not empty")
+            }
         }
     }
 }
@@ -158,25 +167,29 @@ mod tests {
         let elements = layout.of_kind(TensorKind::Buffer);
         let range = flat.memory().stretches(&elements).next().unwrap().memory;
         let (mut server, mut answered) = (7.0, 7.0);
-        flat.storage_values_mut().fill(7.0);
+        flat.put(0, &vec![7.0; flat.memory().len()]);
         let mut buffers = Buffers::new(&layout, &flat, staged).unwrap();
         let mut found = Vec::new();
         for step in 0..8 {
-            found.push(flat.storage_values_mut()[range.start]);
+            let mut statistic = [0.0; 2];
+            flat.get(range.start, &mut statistic);
+            found.push(statistic[0]);
             let skip = step == 3;
-            let statistic = &mut flat.storage_values_mut()[range.clone()];
             let made = 2f32.powi(step);
             statistic.iter_mut().for_each(|x| *x += made);
             if skip {
                 statistic[1] = f32::NAN;
             }
-            buffers.take(&group).unwrap();
+            flat.put(range.start, &statistic);
+            // SAFETY: all of this is in main memory.
+            unsafe { buffers.take(&group) }.unwrap();
             assert_eq!(buffers.finite(), !skip);
             if !skip {
                 server += 0.5 * (buffers.values(&elements)[0] - server);
             }
             let before = std::mem::replace(&mut answered, server);
-            flat.storage_values_mut()[range.clone()].fill(if overlap { before } else { answered });
+            let pulled = if overlap { before } else { answered };
+            flat.put(range.start, &[pulled; 2]);
             if overlap && !skip {
                 buffers.go_on_with_own().unwrap();
             }

@@ -38,9 +38,8 @@ impl Beside {
 
 impl Fresh for Beside {
     fn load(&mut self, flat: &mut Flat) -> Result<(), HostError> {
-        let flat = flat.storage_values_mut();
         for Stretch { elements, memory } in &self.slice {
-            flat[memory.clone()].copy_from_slice(&self.values[elements.clone()]);
+            flat.put(memory.start, &self.values[elements.clone()]);
         }
         Ok(())
     }
@@ -89,7 +88,8 @@ impl Double {
     }
 
     fn copy_to_device(&mut self, elements: &Range<usize>) -> Result<(), C10dError> {
-        let from = part(self.values.tensor(), elements)?;
+        // SAFETY: the copy only reads; what has `arrived` is not written before `load` has waited for it.
+        let from = part(unsafe { self.values.tensor() }, elements)?;
         let to = part(&self.double, elements)?;
         self.stream.enqueue(move || copy(&to, &from))
     }

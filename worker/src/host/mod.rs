@@ -70,7 +70,11 @@ pub trait GradientPath {
     fn shorten(&mut self, factor: f64, group: &dyn Group) -> Result<(), HostError>;
 
     /// What the step that was checked pushes. At most once a step, and not for one that is skipped.
-    fn push<'a>(&mut self, group: &'a dyn Group, buffers: &'a Buffers) -> Pushed<'a>;
+    ///
+    /// # Safety
+    /// While what this returns is held, or what was taken of it, nobody writes the gradients: no backward, no other
+    /// call of this path, no operation in place on what the group or a tensor's `grad` lends.
+    unsafe fn push<'a>(&mut self, group: &'a dyn Group, buffers: &'a Buffers) -> Pushed<'a>;
 }
 
 /// The path of gradients to main memory bucket by bucket, during backward.

@@ -86,7 +86,10 @@ impl Outgoing {
     /// The gradient, multiplied by `factor` where it is, leaves on `out`. It is final in the order
     /// of the current stream, and not written before `out` has come so far. Where it goes, and from
     /// when on it is there.
-    pub(super) fn leave(
+    ///
+    /// # Safety
+    /// The landing is read only once the event has been waited for.
+    pub(super) unsafe fn leave(
         &mut self,
         gradient: &Tensor,
         factor: &Tensor,
@@ -98,11 +101,10 @@ impl Outgoing {
             what: "staging a gradient",
             message: "an exchange still reads the memory that it would be copied to".into(),
         })?;
-        let to = landing.values.tensor().shallow_clone();
-        let (flag_to, flag) = (
-            landing.flag.tensor().shallow_clone(),
-            self.flag.shallow_clone(),
-        );
+        // SAFETY: nobody else has the landing now, nor reads it before the event: the caller's.
+        let (to, flag_to) = unsafe { (landing.values.tensor(), landing.flag.tensor()) };
+        let (to, flag_to) = (to.shallow_clone(), flag_to.shallow_clone());
+        let flag = self.flag.shallow_clone();
         let gradient = gradient.shallow_clone();
         let pieces = self.own.iter().map(|run| part(&gradient, run));
         let pieces = pieces.collect::<Result<Vec<_>, _>>()?;
@@ -224,7 +226,9 @@ mod tests {
             Compression::Bf16.encode(&of_slice, Some(&mut left), &mut want);
 
             let left_device = Tensor::from_slice(&doubled);
-            let (landing, event) = outgoing.leave(&left_device, &factor, 0, &out).unwrap();
+            // SAFETY: waited for below, before it is read.
+            let gone = unsafe { outgoing.leave(&left_device, &factor, 0, &out) };
+            let (landing, event) = gone.unwrap();
             event.wait().unwrap();
             let Values::Bf16(got) = landing.values() else {
                 panic!("encoded");

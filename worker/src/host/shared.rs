@@ -45,7 +45,8 @@ impl GradientPath for Shared {
 
     fn check(&mut self, loss: &Tensor, group: &dyn Group) -> Result<Checked, HostError> {
         let gradients = self.gradients(group);
-        let bad = gradients.filter(|gradient| !all_finite(plain(gradient)));
+        // SAFETY: the slice ends here, between a backward and the next, on the thread that runs them.
+        let bad = gradients.filter(|gradient| !all_finite(unsafe { plain(gradient) }));
         Ok(Checked {
             bad: bad.count(),
             loss: read(loss),
@@ -66,7 +67,7 @@ impl GradientPath for Shared {
         Ok(())
     }
 
-    fn push<'a>(&mut self, group: &'a dyn Group, buffers: &'a Buffers) -> Pushed<'a> {
+    unsafe fn push<'a>(&mut self, group: &'a dyn Group, buffers: &'a Buffers) -> Pushed<'a> {
         Pushed::InPlace(InPlace {
             group,
             layout: self.layout.clone(),
@@ -90,7 +91,8 @@ impl SharedBuckets {
         group.watch(Arc::new(move |bucket, gradient| {
             let parts = lock(&told).clone();
             let parts = parts.expect("opened before backward");
-            let gradient = plain(gradient);
+            // SAFETY: whoever tells of a bucket waits for this, and lets nobody write the bucket meanwhile.
+            let gradient = unsafe { plain(gradient) };
             parts.give(bucket, all_finite(gradient).then_some(gradient));
         }))?;
         Ok(Self { open })
@@ -150,7 +152,9 @@ impl<'a> InPlace<'a> {
         let parts = reached.map(|(at, bucket)| {
             let of = &bucket.elements;
             let (begin, end) = (elements.start.max(of.start), elements.end.min(of.end));
-            &plain(self.group.gradient(at))[begin - of.start..end - of.start]
+            // SAFETY: nobody writes gradients while this is held: whoever called `push` answers for it.
+            let gradient = unsafe { plain(self.group.gradient(at)) };
+            &gradient[begin - of.start..end - of.start]
         });
         let all = parts.map(Cow::Borrowed);
         let joined = all.reduce(|before, part: Cow<'a, [f32]>| [before, part].concat().into());
@@ -158,6 +162,10 @@ impl<'a> InPlace<'a> {
     }
 }
 
-fn plain(gradient: &Tensor) -> &[f32] {
-    c10d::values(gradient).expect("the group is in main memory, and no bucket is empty")
+/// # Safety
+/// As for [`c10d::values`].
+unsafe fn plain(gradient: &Tensor) -> &[f32] {
+    // SAFETY: the caller's.
+    let values = unsafe { c10d::values(gradient) };
+    values.expect("the group is in main memory, and no bucket is empty")
 }

@@ -139,7 +139,8 @@ impl Staged {
     fn check_step(&mut self, loss: &Tensor) -> Result<Checked, HostError> {
         let loss = loss.f_detach().and_then(|loss| loss.f_reshape([1]));
         copy(&self.loss, &loss.map_err(torch("reading the loss"))?)?;
-        copy(self.reported.tensor(), &self.report)?;
+        // SAFETY: it is read only below, after the wait, and written by this copy alone.
+        copy(unsafe { self.reported.tensor() }, &self.report)?;
         Event::now(self.device)?.wait()?;
         let mut stage = lock(&self.stage);
         if let Some(error) = stage.failed.take().or_else(|| stage.giver.failure()) {
@@ -190,7 +191,7 @@ impl GradientPath for Staged {
         self.leave(group)
     }
 
-    fn push<'a>(&mut self, _group: &'a dyn Group, buffers: &'a Buffers) -> Pushed<'a> {
+    unsafe fn push<'a>(&mut self, _group: &'a dyn Group, buffers: &'a Buffers) -> Pushed<'a> {
         let parts = Arc::new(Parts::new(&self.plan));
         let mut stage = lock(&self.stage);
         for (bucket, landing, event) in std::mem::take(&mut stage.left) {
@@ -220,7 +221,8 @@ impl Stage {
 
     fn told(&mut self, bucket: usize, gradient: &Tensor) -> Result<(), C10dError> {
         let outgoing = &mut self.buckets[bucket];
-        let left = outgoing.leave(gradient, &self.factor, self.turn, &self.out);
+        // SAFETY: the landing goes to the giver with its event, which waits for it.
+        let left = unsafe { outgoing.leave(gradient, &self.factor, self.turn, &self.out) };
         let open = self.open.clone();
         match (left, open) {
             (Ok((landing, event)), Some(parts)) => self.give(&parts, bucket, landing, event),

@@ -53,7 +53,8 @@ impl Model {
     }
 
     fn push(&mut self) -> Arc<Parts> {
-        let pushed = self.host.push(&self.group, &self.buffers);
+        // SAFETY: it is a copy.
+        let pushed = unsafe { self.host.push(&self.group, &self.buffers) };
         let Pushed::Parts(parts) = pushed else {
             panic!("it is staged");
         };

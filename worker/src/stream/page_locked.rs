@@ -12,7 +12,7 @@ use crate::c10d::{C10dError, check};
 /// otherwise. It begins with any values.
 ///
 /// A copy that was told to write it has done so when its [event](super::Event) is there; nobody
-/// reads the vector before.
+/// reads the vector before, which whoever orders one answers for ([`tensor`](Self::tensor)).
 pub struct PageLocked {
     /// Owns the memory.
     tensor: Tensor,
@@ -73,7 +73,12 @@ impl PageLocked {
 
     /// What a copy from the device writes, or one to the device reads. Exclusive, so that nobody
     /// reads a slice of it when the copy is ordered.
-    pub fn tensor(&mut self) -> &Tensor {
+    ///
+    /// # Safety
+    /// What writes by way of this handle, or of others that are made from it, has been waited for, by an
+    /// [event](super::Event), before the values are read or written here again; what reads by way of them may see
+    /// values that are written meanwhile.
+    pub unsafe fn tensor(&mut self) -> &Tensor {
         &self.tensor
     }
 
@@ -168,7 +173,9 @@ mod tests {
             let mut each = PageLocked::each(&lengths, kind, Device::Cpu).unwrap();
             assert!(each.iter().map(|part| part.length).eq(lengths));
             for (number, part) in each.iter_mut().enumerate() {
-                let _ = part.tensor().shallow_clone().fill_(number as f64);
+                // SAFETY: it is filled when this returns.
+                let tensor = unsafe { part.tensor() };
+                let _ = tensor.shallow_clone().fill_(number as f64);
             }
             for (number, part) in each.iter().enumerate() {
                 let values = Vec::<f32>::try_from(part.tensor.to_kind(Kind::Float)).unwrap();

@@ -273,6 +273,7 @@ impl World {
                     }
                     Output::Order(order) => self.obey(&order),
                     Output::Runs(..)
+                    | Output::Revoked(..)
                     | Output::Over(..)
                     | Output::Event(_)
                     | Output::Manifest(_)

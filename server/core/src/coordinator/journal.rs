@@ -91,6 +91,7 @@ impl Journal {
                 Output::Reply(..)
                 | Output::Order(_)
                 | Output::Runs(..)
+                | Output::Revoked(..)
                 | Output::Over(..)
                 | Output::Manifest(_)
                 | Output::DropMarks(_)

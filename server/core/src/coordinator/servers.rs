@@ -30,8 +30,16 @@ impl Coordinator {
         self.fleet.register(id, server, now_ms);
         self.journal.touch();
         // What waited to be said of runs was for its former life, or for its former connection.
-        let stale = |output: &Output| matches!(output, Output::Runs(server, _) if *server == id);
+        let stale = |output: &Output| {
+            let (Output::Runs(server, _) | Output::Revoked(server, _)) = output else {
+                return false;
+            };
+            *server == id
+        };
         self.journal.drop_stale(stale);
+        if let Some(revoked) = self.revocations.registered(id) {
+            self.journal.push(revoked);
+        }
         for run in self.runs.iter_mut() {
             run.forget_base(id);
             run.place((!there).then_some(id), &self.fleet, now_ms);

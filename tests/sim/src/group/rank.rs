@@ -244,7 +244,8 @@ impl Process {
                 | Answer::Attached(_)
                 | Answer::Draining
                 | Answer::Removed
-                | Answer::Resumes,
+                | Answer::Resumes
+                | Answer::Revoked { .. },
             )
             | None => {}
         }

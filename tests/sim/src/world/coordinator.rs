@@ -415,8 +415,10 @@ impl Host {
                     };
                     Out::Answer(asked, answer.map(Some), self.directory.clone())
                 }
-                // Runs are not removed here, and ranks hear of the end of a life at their beats.
-                coordinator::Output::Runs(..) | coordinator::Output::Over(..) => continue,
+                // Runs are not removed here, nobody is revoked, and ranks hear of the end of a life at their beats.
+                coordinator::Output::Runs(..)
+                | coordinator::Output::Revoked(..)
+                | coordinator::Output::Over(..) => continue,
                 coordinator::Output::Order(order) => Out::Order(order),
                 coordinator::Output::DropMarks(_) => Out::DropMarks,
                 coordinator::Output::Event(event) => Out::Tell(event),

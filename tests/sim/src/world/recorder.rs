@@ -127,6 +127,7 @@ impl Recorder {
             | EventKind::GroupReforms
             | EventKind::GroupLeft
             | EventKind::GroupDrained
+            | EventKind::GroupRevoked
             | EventKind::RunReady
             | EventKind::RunFailed
             | EventKind::RunStopped

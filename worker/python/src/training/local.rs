@@ -102,7 +102,7 @@ impl Trainer {
 
     /// Exchanges what the steps came to, with the buffers that lie beside the gradient.
     pub fn exchange_steps(&mut self) -> anyhow::Result<Outcome> {
-        // SAFETY, here and below: the script waits for this call.
+        // SAFETY: the script waits for this call.
         let (values, gradient) = unsafe { (self.values.values_mut(), self.gradient.values_mut()) };
         let (Some(local), Stage::Entered(entered)) = (&mut self.local, &self.stage) else {
             return Err(unready("exchange"));
@@ -119,6 +119,7 @@ impl Trainer {
         }
         steps.reduce += watch.elapsed();
         let outcome = self.exchange(steps, 0)?;
+        // SAFETY: as above.
         let values = unsafe { self.values.values_mut() };
         if let Some(local) = &mut self.local {
             local.kept.pulled(values, local.rate, !steps.is_skipped());

@@ -9,7 +9,7 @@ use tradewind_common::ids::Rank;
 use tradewind_common::layout::{Layout, Memory};
 
 use super::broken;
-use crate::c10d::{C10dError, ProcessGroup, values, values_mut};
+use crate::c10d::{C10dError, ProcessGroup, values_mut};
 use crate::flat::{Flat, FlatError};
 use crate::group::GroupError;
 use crate::stream::copy_each;
@@ -76,23 +76,26 @@ impl Gather {
             return Ok(());
         }
         match flat.device() {
-            Device::Cpu => self.in_main_memory(group, flat.storage_values_mut()),
+            Device::Cpu => self.in_main_memory(group, flat),
             _ => self.by_views(group, flat),
         }
     }
 
-    fn in_main_memory(&mut self, group: &ProcessGroup, flat: &mut [f32]) -> Result<(), GroupError> {
+    fn in_main_memory(&mut self, group: &ProcessGroup, flat: &mut Flat) -> Result<(), GroupError> {
         const PLAIN: &str = "made in main memory and not empty";
-        let own = values_mut(&mut self.own).expect(PLAIN);
+        // SAFETY, here and below: `own` and `all` are this gather's alone, which is borrowed exclusively. Views of them
+        // are its own, too, and nothing uses those here; a collective has ended when it returns.
+        let own = unsafe { values_mut(&mut self.own) }.expect(PLAIN);
         let mut rest = &mut *own;
         for range in &self.slices[self.rank] {
             let (place, after) = rest.split_at_mut(range.len());
-            place.copy_from_slice(&flat[range.clone()]);
+            flat.get(range.start, place);
             rest = after;
         }
-        let all = values_mut(&mut self.all).expect(PLAIN);
+        // SAFETY: as above.
+        let all = unsafe { values_mut(&mut self.all) }.expect(PLAIN);
         group.all_gather(all, own).map_err(broken)?;
-        let (all, length) = (values(&self.all).expect(PLAIN), own.len());
+        let (all, length) = (&*all, own.len());
         for (rank, part) in all.chunks_exact(length).enumerate() {
             if rank == self.rank {
                 continue;
@@ -100,7 +103,7 @@ impl Gather {
             let mut rest = part;
             for range in &self.slices[rank] {
                 let (fresh, after) = rest.split_at(range.len());
-                flat[range.clone()].copy_from_slice(fresh);
+                flat.put(range.start, fresh);
                 rest = after;
             }
         }

@@ -6,7 +6,6 @@ use tch::Kind;
 use tradewind_common::layout::{TensorKind, TensorSpec};
 
 use super::*;
-use crate::c10d::values;
 
 /// Groups that break, and are formed again.
 mod breaking;
@@ -58,8 +57,8 @@ fn form(rank: u32, size: u32, meet: &Rendezvous<'_>, model: &Model) -> Result<C1
 
 /// Of all parameters, in flat order.
 fn gradients(group: &C10d) -> Vec<f32> {
-    let all = (0..group.buckets.len()).flat_map(|bucket| values(group.gradient(bucket)).unwrap());
-    all.copied().collect()
+    let all = (0..group.buckets.len()).flat_map(|bucket| values(group.gradient(bucket)));
+    all.collect()
 }
 
 #[test]
@@ -94,11 +93,15 @@ fn watched(group: &mut C10d) -> impl FnMut() -> Vec<(usize, Vec<u32>)> + use<> {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let ear = heard.clone();
     let told = move |bucket, gradient: &Tensor| {
-        let heard = (bucket, bits(values(gradient).unwrap()));
+        let heard = (bucket, bits(&values(gradient)));
         ear.lock().unwrap().push(heard);
     };
     group.watch(Arc::new(told)).unwrap();
     move || std::mem::take(&mut *heard.lock().unwrap())
+}
+
+fn values(tensor: &Tensor) -> Vec<f32> {
+    tensor.try_into().unwrap()
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {
@@ -219,8 +222,12 @@ fn few_values_and_many_are_summed_and_gathered_alike() {
             let own: Vec<_> = (0..2 * length).map(|at| (at as u32 * own) as f32).collect();
             let mut mean = Tensor::from_slice(&own);
             group.all_reduce_mean(&mut mean).unwrap();
-            let mean = values(&mean).unwrap().iter().enumerate();
-            assert!(mean.into_iter().all(|(at, mean)| *mean == 2.0 * at as f32));
+            let mean = values(&mean);
+            assert!(
+                mean.iter()
+                    .enumerate()
+                    .all(|(at, mean)| *mean == 2.0 * at as f32)
+            );
 
             let mut all = vec![0.0; RANKS as usize * own.len()];
             group.process_group.all_gather(&mut all, &own).unwrap();
@@ -259,7 +266,7 @@ fn the_hook_changes_no_bit_of_a_long_bucket() {
             });
             loss.reduce(|a, b| a + b).unwrap().backward();
             reducer.finish().unwrap().expect("all have gradients");
-            bits(values(&reducer.bucket(0).unwrap()).unwrap())
+            bits(&values(&reducer.bucket(0).unwrap()))
         };
         let own = reduced(&[long], false);
         assert!(own.iter().any(|bits| *bits != 0));
@@ -280,7 +287,7 @@ fn control_messages() {
         assert_eq!(told, [7, i64::MAX]);
         let mut mean = Tensor::from_slice(&[rank as f32, 4.0]);
         group.all_reduce_mean(&mut mean).unwrap();
-        assert_eq!(values(&mean).unwrap(), [0.5, 4.0]);
+        assert_eq!(values(&mean), [0.5, 4.0]);
         group.all_reduce_sum(&mut []).unwrap();
     });
 }

@@ -81,12 +81,33 @@ fn a_group_that_is_asked_to_leave_ends_its_exchange_and_leaves() {
 
 #[test]
 fn a_group_that_was_asked_to_leave_while_it_was_not_together_does_not_come_back() {
-    let coordinator = FakeCoordinator::joins(|_| Err(status(Reason::Drained, "leave".into())));
+    for reason in [Reason::Drained, Reason::RevokedCertificate] {
+        let coordinator = FakeCoordinator::joins(move |_| Err(status(reason, "leave".into())));
+        let coordinator_runs = coordinator.run();
+        let runtime = runtime();
+        let mut member = member(&coordinator_runs, &[], None, &runtime);
+        let end = live(&mut member).unwrap();
+        assert_eq!(end, End::Left, "{reason:?}");
+        assert_eq!(coordinator.joins_heard().len(), 1);
+    }
+}
+
+/// It trains when its connections are closed, and hears why from a shard.
+#[test]
+fn a_group_that_is_shut_out_does_not_come_back() {
+    let shard = FakeShard::new(move |frame| match frame.clock {
+        3 => Does::Ends(Err(status(Reason::RevokedCertificate, "revoked".into()))),
+        _ => decided(frame, false),
+    });
+    let shard_runs = shard.run();
+    let address = shard_runs.address.clone();
+    let coordinator = FakeCoordinator::beats(|_| Does::Answers(BeatReply::default()))
+        .joined(move |before| Ok(joined(u64::from(before) + 1, &address)))
+        .starting(|_| 0);
     let coordinator_runs = coordinator.run();
     let runtime = runtime();
     let mut member = member(&coordinator_runs, &[], None, &runtime);
-    let end = live(&mut member).unwrap();
-    assert_eq!(end, End::Left);
+    assert_eq!(live(&mut member).unwrap(), End::Left);
     assert_eq!(coordinator.joins_heard().len(), 1);
 }
 

@@ -39,7 +39,10 @@ impl Harness {
                         before = None;
                     }
                 }
-                Output::Event(_) | Output::DropMarks(_) | Output::Over(..) => {}
+                Output::Event(_)
+                | Output::DropMarks(_)
+                | Output::Over(..)
+                | Output::Revoked(..) => {}
                 Output::Manifest(data) => {
                     manifest = Some(format!("manifest {}", data.number));
                     self.manifests.push(*data);

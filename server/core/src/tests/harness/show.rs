@@ -33,6 +33,7 @@ pub(super) fn word(answer: &Answer) -> String {
         Answer::Draining => "draining".into(),
         Answer::Removed => "removed".into(),
         Answer::Resumes => "resumes".into(),
+        Answer::Revoked { .. } => "revoked".into(),
         Answer::Snapshot { number } => format!("snapshot {number}"),
     }
 }

@@ -180,7 +180,7 @@ fn outlives(rank: u32, ports: &[u16], own: &Store, watched: bool) -> Vec<Seen> {
         }
         let step = |group: &mut dyn Group, step: u32| group.backward(&model.loss(3 * step + rank));
         step(&mut *group, 0).unwrap();
-        let gradient = |at: usize| bits(values(group.gradient(at)).unwrap());
+        let gradient = |at: usize| bits(&values(group.gradient(at)));
         let gradients = (0..buckets.len()).flat_map(gradient).collect();
         if watched {
             let mut told = std::mem::take(&mut *heard.lock().unwrap());

@@ -1,0 +1,338 @@
+//! A person takes back the certificates of a group. That holds once every server keeps it that may be there; whoever
+//! has asked hears it then.
+
+use std::collections::BTreeMap;
+
+use tradewind_common::{GroupId, RunId, ServerId};
+
+use super::{Coordinator, Output};
+use crate::ReplyTo;
+use crate::answer::{Answer, Refused};
+use crate::event::{Event, EventKind};
+use crate::fleet::{Fleet, Presence};
+use crate::revoked::{REVOKED_MAX, Revoked, RevokedGroups};
+
+/// Callers that may wait for servers.
+const WAITING_MAX: usize = 64;
+
+/// What is revoked, and who has heard of it.
+#[derive(Debug, Default)]
+pub(super) struct Revocations {
+    revoked: Revoked,
+    unwritten: bool,
+    /// How many of them each server keeps, by its own word in its present life.
+    kept: BTreeMap<ServerId, usize>,
+    /// Who waits, and until so many are kept.
+    waiting: Vec<(ReplyTo, usize)>,
+}
+
+impl Revocations {
+    /// As a former coordinator has written them down. Who has waited there asks again.
+    pub(super) fn recover(revoked: Revoked) -> Self {
+        Self {
+            revoked,
+            ..Self::default()
+        }
+    }
+
+    /// Whatever is to be written down.
+    pub(super) fn to_write(&self) -> &Revoked {
+        &self.revoked
+    }
+
+    /// All of it if any has changed since this was last asked; from now on it is written down.
+    pub(super) fn take_change(&mut self) -> Option<Revoked> {
+        std::mem::take(&mut self.unwritten).then(|| self.revoked.clone())
+    }
+
+    /// Another life of a server, or another connection of it, begins: it is told all of it.
+    pub(super) fn registered(&mut self, server: ServerId) -> Option<Output> {
+        self.kept.remove(&server);
+        let groups = &self.revoked.groups;
+        (!groups.is_empty()).then(|| Output::Revoked(server, groups.clone()))
+    }
+
+    fn add(&mut self, run: &RunId, groups: &[GroupId]) -> bool {
+        let before = self.revoked.groups.len();
+        let named = groups.iter().map(|group| (run.clone(), *group));
+        self.revoked.groups.extend(named);
+        let more = self.revoked.groups.len() > before;
+        self.unwritten |= more;
+        more
+    }
+
+    /// Who need not wait any more.
+    fn take_held(&mut self, fleet: &Fleet) -> Vec<(ReplyTo, Answer)> {
+        if self.waiting.is_empty() {
+            return Vec::new();
+        }
+        let lacking = |count: usize, kept: &BTreeMap<ServerId, usize>| {
+            let known = fleet.known().keys().copied();
+            let lacks = known.filter(|server| kept.get(server).is_none_or(|kept| *kept < count));
+            let given_up = |server: &ServerId| fleet.presence(*server) == Some(Presence::GivenUp);
+            lacks.partition::<Vec<_>, _>(given_up)
+        };
+        let mut held = Vec::new();
+        self.waiting.retain(|(to, count)| {
+            let (without, awaited) = lacking(*count, &self.kept);
+            if awaited.is_empty() {
+                held.push((*to, Answer::Revoked { without }));
+            }
+            !awaited.is_empty()
+        });
+        held
+    }
+}
+
+impl Coordinator {
+    /// The same in a fleet whose processes have certificates of this authority. What was revoked of another one's
+    /// says nothing of these.
+    #[must_use]
+    pub fn under(mut self, authority: String) -> Self {
+        let revoked = &mut self.revocations.revoked;
+        if revoked.authority.as_ref() != Some(&authority) {
+            *revoked = Revoked {
+                authority: Some(authority),
+                ..Revoked::default()
+            };
+            self.revocations.unwritten = true;
+            self.journal.touch();
+        }
+        self
+    }
+
+    /// What is revoked.
+    pub fn revoked(&self) -> &RevokedGroups {
+        &self.revocations.revoked.groups
+    }
+
+    /// Shuts groups out of a run, for good: their certificates are revoked, and they are asked to leave. Answered when
+    /// every server that may be there says that it keeps it; repeated, it waits for that again.
+    pub fn revoke(&mut self, run: &RunId, groups: &[GroupId], to: ReplyTo, now_ms: u64) {
+        if let Err(refused) = self.try_revoke(run, groups, now_ms) {
+            self.journal.reply(to, Err(refused));
+        } else {
+            let count = self.revocations.revoked.groups.len();
+            self.revocations.waiting.push((to, count));
+        }
+        self.drain();
+    }
+
+    fn try_revoke(&mut self, name: &RunId, groups: &[GroupId], now_ms: u64) -> Result<(), Refused> {
+        if self.revocations.revoked.authority.is_none() {
+            return Err(Refused::WithoutTls);
+        }
+        let waiting = self.revocations.waiting.len();
+        if waiting == WAITING_MAX {
+            return Err(Refused::TooManyWaiting(waiting));
+        }
+        let fresh = |group: &&GroupId| !self.revoked().contains(&(name.clone(), **group));
+        if self.revoked().len() + groups.iter().filter(fresh).count() > REVOKED_MAX {
+            return Err(Refused::TooManyRevoked);
+        }
+        self.run_mut(name, now_ms)?.shut_out(groups, now_ms)?;
+        if !self.revocations.add(name, groups) {
+            return Ok(());
+        }
+        self.journal.touch();
+        for group in groups {
+            let text =
+                format!("group {group} is shut out: the certificates of its ranks are revoked");
+            let mut event = Event::new(EventKind::GroupRevoked, text).group(*group);
+            event.run = Some(name.clone());
+            self.journal.tell(event);
+        }
+        for server in self.fleet.up() {
+            let all = self.revocations.revoked.groups.clone();
+            self.journal.push(Output::Revoked(server, all));
+        }
+        Ok(())
+    }
+
+    /// A server keeps so many of what is revoked.
+    ///
+    /// # Errors
+    /// If it is not registered.
+    pub fn keeps_revoked(
+        &mut self,
+        server: ServerId,
+        count: usize,
+        now_ms: u64,
+    ) -> Result<(), Refused> {
+        self.journal.set_now(now_ms);
+        if !self.fleet.is_up(server) {
+            return Err(Refused::NotRegistered(server));
+        }
+        let kept = self.revocations.kept.entry(server).or_default();
+        *kept = count.max(*kept);
+        self.drain();
+        Ok(())
+    }
+
+    /// Answers those whose revocations hold.
+    pub(super) fn answer_revocations(&mut self) {
+        for (to, answer) in self.revocations.take_held(&self.fleet) {
+            self.journal.reply(to, Ok(answer));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tradewind_common::Incarnation;
+    use tradewind_common::spec::ConsistencySpec;
+
+    use super::*;
+    use crate::durable::Durable;
+    use crate::order::Server;
+    use crate::run::Join;
+    use crate::tests::spec;
+
+    const LEASE_MS: u64 = 1_000;
+
+    /// Who joins.
+    const JOIN: ReplyTo = ReplyTo(0);
+
+    fn run() -> RunId {
+        RunId::new("r").unwrap()
+    }
+
+    fn server(life: u64) -> Server {
+        Server {
+            incarnation: Incarnation(life),
+            address: "127.0.0.1:1".into(),
+            host: String::new(),
+        }
+    }
+
+    /// Servers 0 and 1, and a run of three groups that nobody has joined but group 0.
+    fn fleet() -> Coordinator {
+        let mut fleet = Coordinator::new(2, false, LEASE_MS).under("a".into());
+        for id in 0..2 {
+            fleet.register(ServerId(id), server(1), 0).unwrap();
+        }
+        let join = Join {
+            group: GroupId(0),
+            rank: tradewind_common::Rank(0),
+            life: 1,
+            store_address: String::new(),
+        };
+        let spec = spec(&[1, 1, 1], ConsistencySpec::Async);
+        fleet.join(run(), spec, join, JOIN, 0);
+        fleet
+    }
+
+    fn revoke(fleet: &mut Coordinator, groups: &[u32], to: u64) {
+        let groups: Vec<_> = groups.iter().copied().map(GroupId).collect();
+        fleet.revoke(&run(), &groups, ReplyTo(to), 0);
+    }
+
+    /// Who was told how many are revoked, and who was answered what.
+    fn outputs(
+        fleet: &mut Coordinator,
+    ) -> (Vec<(u32, usize)>, Vec<(u64, Result<Answer, Refused>)>) {
+        let (mut told, mut answers) = (Vec::new(), Vec::new());
+        while let Some(output) = fleet.poll_output() {
+            match output {
+                Output::Revoked(server, groups) => told.push((server.0, groups.len())),
+                // The rank's is nobody's business here.
+                Output::Reply(to, answer) if to != JOIN => answers.push((to.0, answer)),
+                _ => {}
+            }
+        }
+        (told, answers)
+    }
+
+    fn held(without: &[u32]) -> Result<Answer, Refused> {
+        let without = without.iter().copied().map(ServerId).collect();
+        Ok(Answer::Revoked { without })
+    }
+
+    #[test]
+    fn it_holds_once_every_server_keeps_it_that_may_be_there() {
+        let mut fleet = fleet();
+        let _ = outputs(&mut fleet);
+        revoke(&mut fleet, &[1], 7);
+        assert_eq!(outputs(&mut fleet), (vec![(0, 1), (1, 1)], vec![]));
+        fleet.keeps_revoked(ServerId(0), 1, 0).unwrap();
+        assert_eq!(outputs(&mut fleet), (vec![], vec![]));
+        fleet.keeps_revoked(ServerId(1), 1, 0).unwrap();
+        assert_eq!(outputs(&mut fleet), (vec![], vec![(7, held(&[]))]));
+        // Asked again, it says so again, and nobody is told anew.
+        revoke(&mut fleet, &[1], 8);
+        assert_eq!(outputs(&mut fleet), (vec![], vec![(8, held(&[]))]));
+        // What was kept of one says nothing of the next.
+        revoke(&mut fleet, &[2], 9);
+        fleet.keeps_revoked(ServerId(0), 2, 0).unwrap();
+        fleet.keeps_revoked(ServerId(1), 1, 0).unwrap();
+        assert_eq!(outputs(&mut fleet).1, vec![]);
+        // Another life of a server has heard of nothing, and is told before all else.
+        fleet.register(ServerId(1), server(2), 0).unwrap();
+        assert_eq!(outputs(&mut fleet), (vec![(1, 2)], vec![]));
+        fleet.keeps_revoked(ServerId(1), 2, 0).unwrap();
+        assert_eq!(outputs(&mut fleet).1, [(9, held(&[]))]);
+    }
+
+    #[test]
+    fn a_server_that_is_gone_is_waited_for_until_it_is_given_up_and_then_named() {
+        let mut fleet = fleet();
+        fleet.server_lost(ServerId(1), Incarnation(1), 0);
+        revoke(&mut fleet, &[1], 7);
+        fleet.keeps_revoked(ServerId(0), 1, 0).unwrap();
+        assert_eq!(outputs(&mut fleet).1, vec![]);
+        fleet
+            .server_beat(ServerId(0), Incarnation(1), LEASE_MS / 2)
+            .unwrap();
+        fleet.tick(LEASE_MS + 1);
+        assert_eq!(outputs(&mut fleet).1, [(7, held(&[1]))]);
+    }
+
+    #[test]
+    fn what_is_revoked_outlives_the_coordinator_and_not_the_authority() {
+        let mut fleet = fleet();
+        let mut written: Durable = fleet.take_durable();
+        revoke(&mut fleet, &[1], 7);
+        assert!(fleet.take_dirty());
+        written.change(fleet.take_change()).unwrap();
+        let written = serde_json::to_string(&written).unwrap();
+        let follow = |authority: &str| {
+            let written = serde_json::from_str(&written).unwrap();
+            Coordinator::recover(2, false, LEASE_MS, written, 0).under(authority.into())
+        };
+        let mut next = follow("a");
+        assert_eq!(next.revoked(), fleet.revoked());
+        next.register(ServerId(0), server(1), 0).unwrap();
+        // Before any order.
+        let first = |output: Option<Output>| matches!(output, Some(Output::Revoked(..)));
+        let told = std::iter::from_fn(|| next.poll_output());
+        let mut told = told.skip_while(|output| matches!(output, Output::Event(_)));
+        assert!(first(told.next()));
+        assert!(follow("b").revoked().is_empty());
+    }
+
+    #[test]
+    fn refused() {
+        let check = |mut fleet: Coordinator, name: &str, groups: &[u32], want: &str| {
+            let _ = outputs(&mut fleet);
+            let groups: Vec<_> = groups.iter().copied().map(GroupId).collect();
+            let name = RunId::new(name).unwrap();
+            fleet.revoke(&name, &groups, ReplyTo(7), 0);
+            let (told, answers) = outputs(&mut fleet);
+            let [(7, Err(refused))] = &answers[..] else {
+                panic!("{answers:?}");
+            };
+            assert!(refused.to_string().contains(want), "{refused}");
+            assert!(told.is_empty() && fleet.revoked().is_empty());
+        };
+        check(fleet(), "other", &[1], "run other is not known");
+        check(fleet(), "r", &[1, 3], "groups 0 to 2, not 3");
+        check(
+            Coordinator::new(2, false, LEASE_MS),
+            "r",
+            &[0],
+            "no certificates",
+        );
+        let many: Vec<u32> = (0..=REVOKED_MAX as u32).collect();
+        check(fleet(), "r", &many, "1024");
+    }
+}
