@@ -1044,9 +1044,9 @@ pub mod coordinator_client {
                 .insert(GrpcMethod::new("tradewind.v1.Coordinator", "AwaitReady"));
             self.inner.unary(req, path, codec).await
         }
-        /// Holds the rank's lease: every beat renews it. Beat at least three times in a lease, on a
-        /// connection of its own. When the stream breaks, or the lease runs out, the group re-forms; the
-        /// streams of its other ranks then end with a refusal.
+        /// Holds the rank's lease: every beat renews it. Beat at least three times in a lease; other calls
+        /// to the coordinator may share its connection. When the stream breaks, or the lease runs out, the
+        /// group re-forms; the streams of its other ranks then end with a refusal.
         pub async fn keep_lease(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::Beat>,
@@ -1312,9 +1312,9 @@ pub mod coordinator_server {
             >
             + std::marker::Send
             + 'static;
-        /// Holds the rank's lease: every beat renews it. Beat at least three times in a lease, on a
-        /// connection of its own. When the stream breaks, or the lease runs out, the group re-forms; the
-        /// streams of its other ranks then end with a refusal.
+        /// Holds the rank's lease: every beat renews it. Beat at least three times in a lease; other calls
+        /// to the coordinator may share its connection. When the stream breaks, or the lease runs out, the
+        /// group re-forms; the streams of its other ranks then end with a refusal.
         async fn keep_lease(
             &self,
             request: tonic::Request<tonic::Streaming<super::Beat>>,
