@@ -1009,7 +1009,7 @@ pub mod coordinator_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Coordinator/Join",
             );
@@ -1035,7 +1035,7 @@ pub mod coordinator_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Coordinator/AwaitReady",
             );
@@ -1062,7 +1062,7 @@ pub mod coordinator_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Coordinator/KeepLease",
             );
@@ -1087,7 +1087,7 @@ pub mod coordinator_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Coordinator/LeaseChunk",
             );
@@ -1109,7 +1109,7 @@ pub mod coordinator_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Coordinator/Leave",
             );
@@ -1132,7 +1132,7 @@ pub mod coordinator_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Coordinator/Attach",
             );
@@ -1155,7 +1155,7 @@ pub mod coordinator_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Coordinator/Drain",
             );
@@ -1177,7 +1177,7 @@ pub mod coordinator_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Coordinator/Remove",
             );
@@ -1199,7 +1199,7 @@ pub mod coordinator_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Coordinator/Resume",
             );
@@ -1221,7 +1221,7 @@ pub mod coordinator_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Coordinator/Snapshot",
             );
@@ -1242,7 +1242,7 @@ pub mod coordinator_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Coordinator/Status",
             );
@@ -1268,7 +1268,7 @@ pub mod coordinator_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Coordinator/Serve",
             );
@@ -1481,7 +1481,7 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = JoinSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1526,7 +1526,7 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = AwaitReadySvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1570,7 +1570,7 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = KeepLeaseSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1615,7 +1615,7 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = LeaseChunkSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1658,7 +1658,7 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = LeaveSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1703,7 +1703,7 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = AttachSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1746,7 +1746,7 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DrainSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1791,7 +1791,7 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RemoveSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1836,7 +1836,7 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ResumeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1881,7 +1881,7 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = SnapshotSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1926,7 +1926,7 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = StatusSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1974,7 +1974,7 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ServeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -2138,7 +2138,7 @@ pub mod host_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Host/Coordinate",
             );
@@ -2160,7 +2160,7 @@ pub mod host_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static("/tradewind.v1.Host/Ping");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("tradewind.v1.Host", "Ping"));
@@ -2298,7 +2298,7 @@ pub mod host_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = CoordinateSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -2341,7 +2341,7 @@ pub mod host_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PingSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -2873,7 +2873,7 @@ pub mod shard_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Shard/Exchange",
             );
@@ -2899,7 +2899,7 @@ pub mod shard_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Shard/Replicate",
             );
@@ -2924,7 +2924,7 @@ pub mod shard_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Shard/ShardStatus",
             );
@@ -3089,7 +3089,7 @@ pub mod shard_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ExchangeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3133,7 +3133,7 @@ pub mod shard_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ReplicateSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3176,7 +3176,7 @@ pub mod shard_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ShardStatusSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
