@@ -23,7 +23,7 @@ pub(crate) use admit::{Admit, Peer};
 
 use crate::clock::Origin;
 use crate::limits::{Limit, Notices};
-use crate::telemetry;
+use crate::{pages, telemetry};
 use places::{Answer, Most, Places};
 
 /// How long a connection may be open before a call on it shows the token. A client connects for a call, so it
@@ -90,7 +90,9 @@ impl Connections {
                     let (closer, closing) = oneshot::channel();
                     let mut table = self.table();
                     table.closers.insert(number, closer);
-                    telemetry::connections(table.places.count());
+                    let (known, strangers) = table.places.count();
+                    telemetry::connections((known, strangers));
+                    pages::connected(known + strangers);
                     let connections = self.clone();
                     let place = Place {
                         number,
