@@ -100,7 +100,7 @@ pub(super) fn measure(groups: u32, ranks: u32) -> Result<JoiningReport, Stop> {
 
 async fn joining(folder: &Path, groups: u32, ranks: u32) -> anyhow::Result<JoiningReport> {
     let token = secret()?;
-    let (mut server, address) = start(folder, &token)?;
+    let (mut server, address) = start(Some(folder), folder, &token)?;
     let mut spec = spec(1, groups);
     spec.group_sizes = vec![ranks; groups as usize];
     spec.lease_ms = LEASE.as_millis() as u64;
@@ -169,7 +169,13 @@ async fn joining(folder: &Path, groups: u32, ranks: u32) -> anyhow::Result<Joini
 }
 
 /// Ends when it is dropped.
-struct Server(Process);
+pub(super) struct Server(Process);
+
+impl Server {
+    pub(super) fn pid(&self) -> u32 {
+        self.0.pid()
+    }
+}
 
 impl Drop for Server {
     fn drop(&mut self) {
@@ -177,10 +183,15 @@ impl Drop for Server {
     }
 }
 
-fn start(folder: &Path, token: &str) -> anyhow::Result<(Server, String)> {
+/// A server with the coordinator, its log in `folder`. Without a place where it keeps things nothing is written.
+pub(super) fn start(
+    kept: Option<&Path>,
+    folder: &Path,
+    token: &str,
+) -> anyhow::Result<(Server, String)> {
     let file = folder.join("address");
     let arguments = ServerArguments {
-        folder: Some(folder.to_owned()),
+        folder: kept.map(Path::to_owned),
         address_file: Some(file.clone()),
         threads: 1,
         ..ServerArguments::plain(0, CoordinatorAt::Here { servers: 1 })
