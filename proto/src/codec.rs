@@ -39,8 +39,7 @@ impl<T: Message + Send + 'static, U: Message + Default + Send + 'static> Codec f
     }
 }
 
-/// Writes a message into as much room as it takes: room that doubles until it is enough leaves pages behind that
-/// buffers of connections would not have touched.
+/// Makes as much room as a message takes, at once: small room would be doubled many times for a long one.
 #[derive(Clone, Debug)]
 pub struct SlimEncoder<T>(PhantomData<T>);
 
