@@ -9,6 +9,7 @@ pub mod v1;
 pub mod auth;
 pub mod authority;
 mod choice;
+pub mod codec;
 pub mod connector;
 pub mod convert;
 pub mod frame;

@@ -18,6 +18,7 @@ pub mod marks;
 pub mod milestone;
 mod newest;
 mod orders;
+mod pages;
 mod queue;
 pub mod record;
 pub mod refuse;

@@ -2,7 +2,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Lets this process have as many open as the system lets it ask for: a server has three for each rank that
+/// Lets this process have as many open as the system lets it ask for: a server has two for each rank that
 /// is connected, and the usual limit of 1,024 is one that programs are meant to raise. Answers how many that are;
 /// `None` if there is no limit.
 pub(crate) fn raise_limit() -> Option<u64> {

@@ -17,6 +17,7 @@ mod links;
 mod model;
 mod orders;
 mod predict;
+mod ranks;
 mod report;
 mod scale;
 mod size;
@@ -65,6 +66,9 @@ pub enum Helper {
     /// A client of an exchange: obeys lines on its input.
     #[command(hide = true)]
     Client(client::Arguments),
+    /// Groups of one rank that are connected: obeys lines on its input.
+    #[command(hide = true)]
+    Ranks(ranks::Arguments),
     /// A server of the floor of an exchange.
     #[command(hide = true)]
     FloorServer(floor::server::Arguments),
@@ -111,6 +115,7 @@ pub fn measure(verb: &Verb) -> ExitCode {
 pub fn help(helper: &Helper) -> ExitCode {
     let ran = match helper {
         Helper::Client(arguments) => client::run(arguments),
+        Helper::Ranks(arguments) => ranks::run(arguments),
         Helper::FloorServer(arguments) => floor::server::run(arguments),
         Helper::FloorClient(arguments) => floor::client::run(arguments),
     };

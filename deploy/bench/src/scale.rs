@@ -4,6 +4,7 @@
 //! Beside times it counts: bytes written down, messages, groups that are looked at. Counts do not depend on
 //! the machine, so that tests hold them to their bounds.
 
+pub(crate) mod connected;
 mod coordinator;
 mod joining;
 mod shard;
@@ -16,6 +17,9 @@ use super::Stop;
 use super::steady::{RUNS_MAX, Series};
 use tradewind_common::spec::{GROUP_SIZE_MAX, GROUPS_MAX};
 use tradewind_process::log::say;
+
+/// Longest time in which nothing is pushed.
+const IDLE_SECONDS_MAX: f64 = 3600.0;
 
 /// Takes one sample of every figure, in a run of so many groups.
 type Measure = fn(groups: u32) -> Vec<Figure>;
@@ -76,6 +80,26 @@ pub struct Arguments {
     /// network.
     #[arg(long, value_name = "RANKS", conflicts_with_all = ["of", "runs"])]
     joining: Option<u32>,
+    /// Instead of asking a core, connect a rank of each group to a real server: what it costs that while
+    /// it is idle, and when it pushes.
+    #[arg(long, conflicts_with_all = ["of", "runs", "joining"])]
+    connected: bool,
+    /// With --connected, pushes that are timed, at least.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 20_000,
+        requires = "connected"
+    )]
+    pushes: u32,
+    /// With --connected, seconds in which nothing is pushed and the server's time for heartbeats is taken.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 10.0,
+        requires = "connected"
+    )]
+    idle_seconds: f64,
     /// Samples of each; their median counts.
     #[arg(long, value_name = "N", default_value_t = 3)]
     runs: usize,
@@ -94,6 +118,19 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Stop> {
                 false => report.table(),
             });
         }
+        return Ok(());
+    }
+    if arguments.connected {
+        let Arguments {
+            pushes,
+            idle_seconds,
+            ..
+        } = *arguments;
+        let report = connected::measure(&arguments.groups, pushes, idle_seconds)?;
+        say(match arguments.json {
+            true => report.json(),
+            false => report.table(),
+        });
         return Ok(());
     }
     let subject = SUBJECTS.iter().find(|(name, _)| *name == arguments.of);
@@ -144,6 +181,18 @@ fn check(arguments: &Arguments) -> Result<(), String> {
     {
         return Err(format!("--joining is {ranks}, not 1 to {GROUP_SIZE_MAX}"));
     }
+    if arguments.connected {
+        connected::check(&arguments.groups)?;
+    }
+    if arguments.pushes == 0 {
+        return Err("--pushes is 0; at least 1 is timed".into());
+    }
+    let idle = arguments.idle_seconds;
+    if !(idle > 0.0 && idle <= IDLE_SECONDS_MAX) {
+        return Err(format!(
+            "--idle-seconds is {idle}, not more than 0 and at most {IDLE_SECONDS_MAX}"
+        ));
+    }
     if !(1..=RUNS_MAX).contains(&arguments.runs) {
         return Err(format!("--runs is {}, not 1 to {RUNS_MAX}", arguments.runs));
     }
@@ -156,20 +205,32 @@ mod tests {
 
     #[test]
     fn what_cannot_be_measured_is_named() {
-        let check = |groups: &[u32], runs, wanted: &str| {
-            let arguments = Arguments {
-                of: SUBJECTS[0].0.into(),
-                groups: groups.to_vec(),
-                joining: None,
-                runs,
-                json: false,
-            };
+        let usual = || Arguments {
+            of: SUBJECTS[0].0.into(),
+            groups: vec![10],
+            joining: None,
+            connected: false,
+            pushes: 1,
+            idle_seconds: 1.0,
+            runs: 1,
+            json: false,
+        };
+        assert_eq!(check(&usual()), Ok(()));
+        let check = |change: &dyn Fn(&mut Arguments), wanted: &str| {
+            let mut arguments = usual();
+            change(&mut arguments);
             let error = super::check(&arguments).unwrap_err();
             assert!(error.contains(wanted), "{error}");
         };
-        check(&[], 1, "--groups names no number");
-        check(&[10, 0], 1, "--groups has 0, not 1 to 65536");
-        check(&[65_537], 1, "--groups has 65537");
-        check(&[10], 0, "--runs is 0");
+        check(&|a| a.groups = vec![], "--groups names no number");
+        check(
+            &|a| a.groups = vec![10, 0],
+            "--groups has 0, not 1 to 65536",
+        );
+        check(&|a| a.groups = vec![65_537], "--groups has 65537");
+        check(&|a| a.runs = 0, "--runs is 0");
+        check(&|a| a.pushes = 0, "--pushes is 0");
+        check(&|a| a.idle_seconds = 0.0, "--idle-seconds is 0");
+        check(&|a| a.idle_seconds = f64::NAN, "--idle-seconds is NaN");
     }
 }

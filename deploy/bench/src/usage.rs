@@ -16,6 +16,19 @@ pub fn peak_rss_bytes(pid: u32) -> anyhow::Result<u64> {
     peak.with_context(|| format!("/proc/{pid}/status does not tell the most memory that it had"))
 }
 
+/// Memory of a process that is of no file, bytes.
+pub fn anonymous_bytes(pid: u32) -> anyhow::Result<u64> {
+    let bytes = Status::of(pid).and_then(|status| status.anonymous_bytes());
+    bytes.with_context(|| format!("/proc/{pid}/status does not tell its memory"))
+}
+
+/// Files and connections that a process has open.
+pub fn descriptors(pid: u32) -> anyhow::Result<u64> {
+    let path = format!("/proc/{pid}/fd");
+    let open = std::fs::read_dir(&path).with_context(|| format!("cannot read {path}"))?;
+    Ok(open.count() as u64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -25,5 +38,11 @@ mod tests {
         let pid = std::process::id();
         assert!(peak_rss_bytes(pid).unwrap() > 0);
         assert!(cpu_seconds(pid).unwrap() >= 0.0);
+        assert!(anonymous_bytes(pid).unwrap() > 0);
+        let before = descriptors(pid).unwrap();
+        let files = [(); 100].map(|()| std::fs::File::open("/dev/null").unwrap());
+        // Other tests open and close some meanwhile.
+        assert!(descriptors(pid).unwrap() >= before + 50);
+        drop(files);
     }
 }

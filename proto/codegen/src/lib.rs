@@ -18,6 +18,7 @@ pub fn generate(out: &Path) -> Result<(), Box<dyn std::error::Error>> {
     tonic_prost_build::configure()
         .out_dir(out)
         .bytes(".")
+        .codec_path("crate::codec::SlimCodec")
         .compile_fds(descriptors)?;
     Ok(())
 }

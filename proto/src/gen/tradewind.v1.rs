@@ -1087,7 +1087,7 @@ pub mod coordinator_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Coordinator/Join",
             );
@@ -1113,7 +1113,7 @@ pub mod coordinator_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Coordinator/AwaitReady",
             );
@@ -1122,9 +1122,9 @@ pub mod coordinator_client {
                 .insert(GrpcMethod::new("tradewind.v1.Coordinator", "AwaitReady"));
             self.inner.unary(req, path, codec).await
         }
-        /// Holds the rank's lease: every beat renews it. Beat at least three times in a lease, on a
-        /// connection of its own. When the stream breaks, or the lease runs out, the group re-forms; the
-        /// streams of its other ranks then end with a refusal.
+        /// Holds the rank's lease: every beat renews it. Beat at least three times in a lease; other calls
+        /// to the coordinator may share its connection. When the stream breaks, or the lease runs out, the
+        /// group re-forms; the streams of its other ranks then end with a refusal.
         pub async fn keep_lease(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::Beat>,
@@ -1140,7 +1140,7 @@ pub mod coordinator_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Coordinator/KeepLease",
             );
@@ -1165,7 +1165,7 @@ pub mod coordinator_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Coordinator/LeaseChunk",
             );
@@ -1187,7 +1187,7 @@ pub mod coordinator_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Coordinator/Leave",
             );
@@ -1210,7 +1210,7 @@ pub mod coordinator_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Coordinator/Attach",
             );
@@ -1233,7 +1233,7 @@ pub mod coordinator_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Coordinator/Drain",
             );
@@ -1279,7 +1279,7 @@ pub mod coordinator_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Coordinator/Remove",
             );
@@ -1301,7 +1301,7 @@ pub mod coordinator_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Coordinator/Resume",
             );
@@ -1323,7 +1323,7 @@ pub mod coordinator_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Coordinator/Snapshot",
             );
@@ -1344,7 +1344,7 @@ pub mod coordinator_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Coordinator/Status",
             );
@@ -1370,7 +1370,7 @@ pub mod coordinator_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Coordinator/Serve",
             );
@@ -1414,9 +1414,9 @@ pub mod coordinator_server {
             >
             + std::marker::Send
             + 'static;
-        /// Holds the rank's lease: every beat renews it. Beat at least three times in a lease, on a
-        /// connection of its own. When the stream breaks, or the lease runs out, the group re-forms; the
-        /// streams of its other ranks then end with a refusal.
+        /// Holds the rank's lease: every beat renews it. Beat at least three times in a lease; other calls
+        /// to the coordinator may share its connection. When the stream breaks, or the lease runs out, the
+        /// group re-forms; the streams of its other ranks then end with a refusal.
         async fn keep_lease(
             &self,
             request: tonic::Request<tonic::Streaming<super::Beat>>,
@@ -1590,7 +1590,7 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = JoinSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1635,7 +1635,7 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = AwaitReadySvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1679,7 +1679,7 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = KeepLeaseSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1724,7 +1724,7 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = LeaseChunkSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1767,7 +1767,7 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = LeaveSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1812,7 +1812,7 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = AttachSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1855,7 +1855,7 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DrainSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1945,7 +1945,7 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RemoveSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1990,7 +1990,7 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ResumeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -2035,7 +2035,7 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = SnapshotSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -2080,7 +2080,7 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = StatusSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -2128,7 +2128,7 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ServeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -2292,7 +2292,7 @@ pub mod host_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Host/Coordinate",
             );
@@ -2314,7 +2314,7 @@ pub mod host_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static("/tradewind.v1.Host/Ping");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("tradewind.v1.Host", "Ping"));
@@ -2452,7 +2452,7 @@ pub mod host_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = CoordinateSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -2495,7 +2495,7 @@ pub mod host_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PingSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3027,7 +3027,7 @@ pub mod shard_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Shard/Exchange",
             );
@@ -3053,7 +3053,7 @@ pub mod shard_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Shard/Replicate",
             );
@@ -3078,7 +3078,7 @@ pub mod shard_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Shard/ShardStatus",
             );
@@ -3243,7 +3243,7 @@ pub mod shard_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ExchangeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3287,7 +3287,7 @@ pub mod shard_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ReplicateSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -3330,7 +3330,7 @@ pub mod shard_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ShardStatusSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,

@@ -27,7 +27,7 @@ pub(crate) use admit::{Admit, Peer};
 
 use crate::clock::Origin;
 use crate::limits::{Limit, Notices};
-use crate::telemetry;
+use crate::{pages, telemetry};
 use connection::Shown;
 use places::{Answer, Most, Places};
 
@@ -110,7 +110,9 @@ impl Connections {
                     let (closer, closing) = oneshot::channel();
                     let mut table = self.table();
                     table.closers.insert(number, closer);
-                    telemetry::connections(table.places.count());
+                    let (known, strangers) = table.places.count();
+                    telemetry::connections((known, strangers));
+                    pages::connected(known + strangers);
                     let connections = self.clone();
                     let place = Place {
                         number,

@@ -9,8 +9,8 @@ use crate::limits::Limit;
 /// they hold 256 MiB at most. Those of a fleet show theirs within milliseconds.
 const STRANGERS_MAX: usize = 256;
 
-/// Connections in all, where the system sets no lower limit: a rank has three to a server, so this is more
-/// than 80,000 ranks.
+/// Connections in all, where the system sets no lower limit: a rank has two to the server with the coordinator, so
+/// this is 131,072 ranks.
 const CONNECTIONS_MAX: usize = 1 << 18;
 
 /// Descriptors that connections leave to the server itself: files, and connections that it makes; a third where

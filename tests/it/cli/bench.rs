@@ -47,6 +47,32 @@ fn positive(report: &Value, pointers: &[&str]) {
 const SMALL: [&str; 4] = ["exchange", "--bytes=4MB", "--seconds=0.05", "--runs=3"];
 
 #[test]
+fn a_connected_rank_has_two_connections_and_its_pushes_are_timed() {
+    let few = [
+        "scale",
+        "--connected",
+        "--groups=2,5",
+        "--pushes=20",
+        "--idle-seconds=0.5",
+    ];
+    let report = measured(&mut bench(&few));
+    assert_eq!(report["groups"], serde_json::json!([2, 5]));
+    let rows = report["rows"].as_array().unwrap();
+    let row = |what: &str| {
+        let found = rows.iter().find(|row| row["what"] == what);
+        found.unwrap_or_else(|| panic!("no {what} in {report:#}"))
+    };
+    let descriptors = row("rank, idle: descriptors");
+    // One for the coordinator and one for the exchange.
+    assert_eq!(descriptors["values"], serde_json::json!([2.0, 2.0]));
+    let memory = row("rank, idle: memory");
+    assert_eq!(memory["unit"], "B");
+    assert!(memory["values"][1].is_number(), "{report:#}");
+    assert_eq!(row("push: processor time")["unit"], "µs");
+    assert_eq!(rows.len(), 4);
+}
+
+#[test]
 fn a_run_is_measured_beside_a_flood_here_and_elsewhere() {
     let small = [
         "isolation",

@@ -1,10 +1,12 @@
 //! A rank's calls to the coordinator: it joins, waits, leases data, leaves.
 
 use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tonic::Status;
 use tradewind_common::data::Chunk;
+use tradewind_common::mix::mixed;
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::{GROUP_SIZE_MAX, RunSpec};
 use tradewind_common::{Clock, GroupId, Incarnation, Rank, RunId};
@@ -18,7 +20,7 @@ use tradewind_proto::v1::{
 
 use crate::away::Away;
 use crate::directory::News;
-use crate::network::{Authorized, PAUSE, Reach};
+use crate::network::{Authorized, Reach};
 pub use crate::whereabouts::CoordinatorAt;
 
 /// Pause between two questions of somebody who has no lease.
@@ -54,6 +56,20 @@ pub struct RankId {
     pub group: GroupId,
     /// The rank in it, as configured.
     pub rank: Rank,
+}
+
+impl RankId {
+    /// A number that is another one for each rank.
+    pub(crate) fn seed(&self) -> u64 {
+        let run = seed_of(&self.run);
+        mixed(run, [u64::from(self.group.0), u64::from(self.rank.0)])
+    }
+}
+
+/// A number that is another one for each run.
+pub(crate) fn seed_of(run: &RunId) -> u64 {
+    let bytes = run.as_str().bytes();
+    bytes.fold(0, |seed, byte| mixed(seed, [u64::from(byte)]))
 }
 
 /// What a join brings.
@@ -99,20 +115,31 @@ pub enum Start {
 }
 
 /// Calls to the coordinator; each is tried again while the coordinator cannot be reached, wherever
-/// it is then.
+/// it is then. Clones share one connection: a server has thousands of ranks, and each connection costs it memory and
+/// a descriptor.
 #[derive(Clone, Debug)]
 pub struct Coordinator {
     at: CoordinatorAt,
     reach: Reach,
     /// Where it was looked for last.
     address: String,
+    shared: Arc<Mutex<Connection>>,
+    /// The number of the connection that was used last.
+    used: u64,
+}
+
+/// A connection to the coordinator, if there is one.
+#[derive(Debug, Default)]
+struct Connection {
     client: Option<CoordinatorClient<Authorized>>,
+    /// Each later one has a higher number.
+    number: u64,
 }
 
 macro_rules! call {
-    ($self:ident, $what:literal, $method:ident, $request:expr) => {{
+    ($self:ident, $seed:expr, $what:literal, $method:ident, $request:expr) => {{
         let request = $request;
-        let mut away = Away::default();
+        let mut away = Away::new($seed);
         loop {
             away.begin();
             let answer = match $self.client().await {
@@ -142,16 +169,8 @@ impl Coordinator {
             address: at.to_string(),
             at,
             reach,
-            client: None,
-        }
-    }
-
-    /// The same, on a connection of its own.
-    pub(crate) fn apart(&self) -> Self {
-        let client = None;
-        Self {
-            client,
-            ..self.clone()
+            shared: Arc::default(),
+            used: 0,
         }
     }
 
@@ -160,18 +179,33 @@ impl Coordinator {
     }
 
     pub(crate) async fn client(&mut self) -> Result<CoordinatorClient<Authorized>, Status> {
-        if self.client.is_none() {
-            self.address = self.at.find().await?;
-            let client = CoordinatorClient::new(self.reach.connect(&self.address).await?);
-            let client = client.max_decoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX);
-            self.client = Some(client.max_encoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX));
+        let known = self.shared().known();
+        if let Some((client, number)) = known {
+            self.used = number;
+            return Ok(client);
         }
-        Ok(self.client.clone().expect("set above"))
+        self.address = self.at.find().await?;
+        let client = CoordinatorClient::new(self.reach.connect(&self.address).await?);
+        let client = client.max_decoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX);
+        let client = client.max_encoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX);
+        // Where a clone has been faster, its connection ends with the calls that are on it.
+        let number = self.shared().put(client.clone());
+        self.used = number;
+        Ok(client)
     }
 
-    /// Looks for the coordinator anew at the next call.
+    /// Looks for the coordinator anew at the next call, unless a clone has done so meanwhile.
     pub(crate) fn disconnect(&mut self) {
-        self.client = None;
+        let used = self.used;
+        let mut shared = self.shared();
+        if shared.number == used {
+            shared.client = None;
+        }
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Connection> {
+        // Nothing in here leaves it half-changed.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn unreachable(&self, status: Status) -> MembershipError {
@@ -202,7 +236,7 @@ impl Coordinator {
         if moves || refusal::reason(&status).is_none() {
             self.disconnect();
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(away.pause()).await;
         Ok(())
     }
 
@@ -225,9 +259,9 @@ impl Coordinator {
             spec: Some(spec.into()),
             store_address: store_address.to_owned(),
         };
-        let mut away = Away::default();
+        let mut away = Away::new(rank.seed());
         loop {
-            let reply = call!(self, "join", join, request.clone())?;
+            let reply = call!(self, rank.seed(), "join", join, request.clone())?;
             if reply.incarnation > after.0 {
                 return Joined::from_wire(reply).map_err(|status| MembershipError::Refused {
                     what: "join",
@@ -253,7 +287,13 @@ impl Coordinator {
             incarnation: incarnation.0,
             created,
         };
-        let reply = call!(self, "let the group begin", await_ready, request)?;
+        let reply = call!(
+            self,
+            rank.seed(),
+            "let the group begin",
+            await_ready,
+            request
+        )?;
         Ok(if reply.create {
             Start::Create
         } else {
@@ -276,7 +316,7 @@ impl Coordinator {
             finished,
             held,
         };
-        let reply = call!(self, "lease data", lease_chunk, request)?;
+        let reply = call!(self, rank.seed(), "lease data", lease_chunk, request)?;
         Ok(Chunk {
             number: reply.chunk,
             epoch: reply.epoch,
@@ -298,7 +338,7 @@ impl Coordinator {
             incarnation: incarnation.0,
             finished,
         };
-        call!(self, "leave", leave, request).map(|_| ())
+        call!(self, rank.seed(), "leave", leave, request).map(|_| ())
     }
 
     /// Where the blocks are, for somebody who takes no part.
@@ -307,7 +347,7 @@ impl Coordinator {
             run: run.to_string(),
         };
         let what = "tell the status";
-        let reply = call!(self, "tell the status", status, request)?;
+        let reply = call!(self, seed_of(run), "tell the status", status, request)?;
         placed(reply.placement).map_err(|status| MembershipError::Refused { what, status })
     }
 
@@ -321,6 +361,20 @@ impl Coordinator {
                 Err(error) => tracing::debug!("no news of the shards: {error}"),
             }
         }
+    }
+}
+
+impl Connection {
+    /// The one that there is, and its number.
+    fn known(&self) -> Option<(CoordinatorClient<Authorized>, u64)> {
+        Some((self.client.clone()?, self.number))
+    }
+
+    /// The number of the one that is there from now on.
+    fn put(&mut self, client: CoordinatorClient<Authorized>) -> u64 {
+        self.client = Some(client);
+        self.number += 1;
+        self.number
     }
 }
 

@@ -14,10 +14,10 @@ use tradewind_proto::holding::Holding;
 use tradewind_proto::refusal;
 use tradewind_proto::v1::{Beat, BeatReply};
 
+use crate::away::Away;
 use crate::coordinator::{Coordinator, MembershipError, RankId};
 use crate::directory::News;
 use crate::heartbeat::HeartbeatState;
-use crate::network::PAUSE;
 use crate::stopwatch::Stopwatch;
 
 /// Beats between the task and the connection. More than one only where the connection is stuck.
@@ -40,7 +40,8 @@ pub struct Lease {
     pub news: News,
 }
 
-/// Beats on a connection of its own until the answer is dropped. Call it within a runtime.
+/// Beats until the answer is dropped. Call it within a runtime: the one on which `coordinator` is called, whose
+/// connection it shares.
 ///
 /// A stream that breaks is made anew. `lost` is called when this incarnation of the group is over: the
 /// coordinator refuses, or has not answered for as long as the lease and the retries allow. It must
@@ -50,7 +51,7 @@ pub fn keep_lease(
     lease: Lease,
     lost: impl FnOnce(MembershipError) + Send + 'static,
 ) -> Heartbeat {
-    let coordinator = coordinator.apart();
+    let coordinator = coordinator.clone();
     Heartbeat(supervise("the heartbeats", async move {
         lost(lease.keep(coordinator).await);
         lease.news.end();
@@ -75,7 +76,9 @@ impl Lease {
         // Nobody lets the lease expire while there is no coordinator: a restarted one gives
         // everybody time to show up, and exchanges go on meanwhile.
         let patience = self.length.max(coordinator.reach().retry);
+        let mut away = Away::new(self.id.seed());
         loop {
+            let tried = Stopwatch::start();
             let status = self.stream(&mut coordinator, &mut renewed).await;
             if !refusal::retryable(&status) {
                 let what = "renew the lease";
@@ -86,7 +89,11 @@ impl Lease {
             }
             tracing::debug!("beats end, beginning again: {}", status.message());
             coordinator.disconnect();
-            tokio::time::sleep(PAUSE).await;
+            if renewed.elapsed() < tried.elapsed() {
+                away.over();
+            }
+            // A coordinator that is back waits for ranks as long as their lease.
+            tokio::time::sleep(away.pause().min(self.length / 4)).await;
         }
     }
 

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use tonic::Status;
+use tradewind_common::mix::mixed;
 use tradewind_common::pieces::Measured;
 use tradewind_common::{BlockId, Compression, Layout, ShardId};
 use tradewind_proto::convert::{self, Malformed};
@@ -16,11 +17,12 @@ use tradewind_proto::v1::{
 
 use crate::arriving::{self, Arriving};
 use crate::away::Away;
-use crate::core::session::{Frame, Purpose, Session};
+use crate::coordinator::seed_of;
+use crate::core::session::{Frame, Identity, Purpose, Session};
 use crate::destination::Destination;
 use crate::directory::{Directory, Primary};
 use crate::exchange_error::ExchangeError;
-use crate::network::{PAUSE, Reach};
+use crate::network::Reach;
 use crate::parts::Values;
 use crate::pushed::Pushed;
 use crate::sender::{Sender, plain};
@@ -92,7 +94,7 @@ impl Link {
     /// Until all is answered, something is refused, or nobody can be reached for too long.
     async fn follow(&mut self, shared: &Shared<'_, '_>) -> Result<(), ExchangeError> {
         let (shard, mut directory) = (self.shard, self.directory.clone());
-        let mut away = Away::default();
+        let mut away = Away::new(self.seed(shared));
         loop {
             let before = self.due(shared).len();
             let primary = directory.primary(shard);
@@ -118,7 +120,7 @@ impl Link {
                 });
             }
             if self.due(shared).len() < before {
-                away = Away::default();
+                away.over();
             }
             away.begin();
             let successor = directory.primary(shard);
@@ -136,10 +138,20 @@ impl Link {
             }
             tracing::debug!(%shard, "stream broke, trying again: {}", status.message());
             tokio::select! {
-                () = tokio::time::sleep(PAUSE) => {}
+                () = tokio::time::sleep(away.pause()) => {}
                 () = directory.moved(shard, primary.as_ref()) => {}
             }
         }
+    }
+
+    /// A number that is another one for each rank's link.
+    fn seed(&self, shared: &Shared<'_, '_>) -> u64 {
+        let session = shared.session.borrow();
+        let Identity { run, group, .. } = session.identity();
+        // Ranks of a group have other blocks.
+        let first = self.blocks.first().map_or(0, |block| block.0);
+        let parts = [group.0, self.shard.0, first].map(u64::from);
+        mixed(seed_of(run), parts)
     }
 
     fn due(&self, shared: &Shared<'_, '_>) -> VecDeque<Frame> {

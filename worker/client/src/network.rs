@@ -11,7 +11,7 @@ use tradewind_proto::limits::{HTTP2_FRAME_BYTES, WINDOW_BYTES};
 /// A connection that shows the fleet's token.
 pub type Authorized = InterceptedService<Channel, ShowToken>;
 
-/// Pause between two tries.
+/// Pause before the second try, on average; later ones are longer (`away.rs`).
 pub const PAUSE: Duration = Duration::from_millis(100);
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -2,6 +2,7 @@
 //! `testing` for those of others.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::net::TcpListener;
@@ -36,6 +37,14 @@ pub struct Running {
     /// host:port
     pub address: String,
     runtime: Option<Runtime>,
+    connections: Arc<AtomicU32>,
+}
+
+impl Running {
+    /// Connections to it so far.
+    pub fn connections(&self) -> u32 {
+        self.connections.load(Ordering::Relaxed)
+    }
 }
 
 impl Drop for Running {
@@ -54,14 +63,20 @@ fn serve(router: Router) -> Running {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    runtime.spawn(async {
+    let connections = Arc::<AtomicU32>::default();
+    let counted = connections.clone();
+    runtime.spawn(async move {
         let listener = TcpListener::from_std(listener).unwrap();
-        let connections = TcpListenerStream::new(listener);
+        let connections = TcpListenerStream::new(listener).map(move |accepted| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            accepted
+        });
         router.serve_with_incoming(connections).await.unwrap();
     });
     Running {
         address,
         runtime: Some(runtime),
+        connections,
     }
 }
 

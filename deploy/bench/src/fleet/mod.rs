@@ -56,7 +56,7 @@ pub struct Fleet {
 
 /// The lines to and from a client.
 #[derive(Debug)]
-struct Pipe {
+pub struct Pipe {
     orders: tokio::process::ChildStdin,
     answers: Lines<BufReader<tokio::process::ChildStdout>>,
 }
@@ -134,10 +134,8 @@ impl Fleet {
     /// Has all clients work at once for `seconds`, and at least once each.
     pub async fn sample(&mut self, work: Work, seconds: f64) -> anyhow::Result<Sample> {
         let before = self.cpu()?;
-        let order = format!("{}\n", Order { work, seconds });
         for pipe in &mut self.pipes {
-            // One that has gone is found, and named, when it does not answer.
-            let _ = pipe.orders.write_all(order.as_bytes()).await;
+            pipe.order(Order { work, seconds }).await;
         }
         let done: Vec<Done> = self.answers().await?;
         let after = self.cpu()?;
@@ -243,7 +241,7 @@ async fn casualty(processes: impl Iterator<Item = &mut Process>) -> anyhow::Erro
 }
 
 impl Pipe {
-    fn new(orders: ChildStdin, answers: ChildStdout) -> anyhow::Result<Self> {
+    pub fn new(orders: ChildStdin, answers: ChildStdout) -> anyhow::Result<Self> {
         let answers = tokio::process::ChildStdout::from_std(answers)?;
         Ok(Self {
             orders: tokio::process::ChildStdin::from_std(orders)?,
@@ -251,7 +249,14 @@ impl Pipe {
         })
     }
 
-    async fn answer<T: DeserializeOwned>(&mut self) -> anyhow::Result<T> {
+    /// To a client that has gone nothing is said; it is found, and named, when it does not answer.
+    pub async fn order(&mut self, order: Order) {
+        let line = format!("{order}\n");
+        let _ = self.orders.write_all(line.as_bytes()).await;
+    }
+
+    /// Its next line.
+    pub async fn answer<T: DeserializeOwned>(&mut self) -> anyhow::Result<T> {
         let Some(line) = self.answers.next_line().await? else {
             bail!("a client has closed its output");
         };

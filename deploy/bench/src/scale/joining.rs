@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tradewind_client::network::Reach;
+use tradewind_client::network::{Authorized, PAUSE, Reach};
 use tradewind_client::stopwatch::Stopwatch;
 use tradewind_launch::{Process, Role, beside, environment, wait_for_address};
 use tradewind_programs::SERVER;
@@ -19,7 +19,7 @@ use tradewind_programs::server::{CoordinatorAt, ServerArguments};
 use tradewind_programs::worker::THREADS;
 use tradewind_proto::auth::Credentials;
 use tradewind_proto::v1::coordinator_client::CoordinatorClient;
-use tradewind_proto::v1::{Beat, JoinRequest};
+use tradewind_proto::v1::{Beat, JoinReply, JoinRequest};
 
 use super::coordinator::spec;
 use crate::Stop;
@@ -100,7 +100,7 @@ pub(super) fn measure(groups: u32, ranks: u32) -> Result<JoiningReport, Stop> {
 
 async fn joining(folder: &Path, groups: u32, ranks: u32) -> anyhow::Result<JoiningReport> {
     let token = secret()?;
-    let (mut server, address) = start(folder, &token)?;
+    let (mut server, address) = start(Some(folder), folder, &token)?;
     let mut spec = spec(1, groups);
     spec.group_sizes = vec![ranks; groups as usize];
     spec.lease_ms = LEASE.as_millis() as u64;
@@ -169,7 +169,13 @@ async fn joining(folder: &Path, groups: u32, ranks: u32) -> anyhow::Result<Joini
 }
 
 /// Ends when it is dropped.
-struct Server(Process);
+pub(super) struct Server(Process);
+
+impl Server {
+    pub(super) fn pid(&self) -> u32 {
+        self.0.pid()
+    }
+}
 
 impl Drop for Server {
     fn drop(&mut self) {
@@ -177,10 +183,15 @@ impl Drop for Server {
     }
 }
 
-fn start(folder: &Path, token: &str) -> anyhow::Result<(Server, String)> {
+/// A server with the coordinator, its log in `folder`. Without a place where it keeps things nothing is written.
+pub(super) fn start(
+    kept: Option<&Path>,
+    folder: &Path,
+    token: &str,
+) -> anyhow::Result<(Server, String)> {
     let file = folder.join("address");
     let arguments = ServerArguments {
-        folder: Some(folder.to_owned()),
+        folder: kept.map(Path::to_owned),
         address_file: Some(file.clone()),
         threads: 1,
         ..ServerArguments::plain(0, CoordinatorAt::Here { servers: 1 })
@@ -199,20 +210,14 @@ impl Shared {
     /// Joins, and beats until it is dropped.
     async fn rank(self: Arc<Self>, group: u32, rank: u32) -> anyhow::Result<()> {
         let tries = Stopwatch::start();
-        let channel = loop {
-            match self.reach.connect(&self.address).await {
-                Ok(channel) => break channel,
-                Err(error) if tries.elapsed() >= RETRY => return Err(error.into()),
-                Err(_) => tokio::time::sleep(tradewind_client::network::PAUSE).await,
+        let (mut client, joined) = loop {
+            match self.try_join(group, rank).await {
+                Ok(joined) => break joined,
+                // As ranks do: the server may not have registered yet, or had to close a connection for others.
+                Err(error) if tries.elapsed() >= RETRY => return Err(error),
+                Err(_) => tokio::time::sleep(PAUSE).await,
             }
         };
-        let mut client = CoordinatorClient::new(channel);
-        let request = JoinRequest {
-            group,
-            rank,
-            ..self.join.clone()
-        };
-        let joined = client.join(request).await?.into_inner();
         self.joined.fetch_add(1, Ordering::Relaxed);
         let beat = Beat {
             run: RUN.into(),
@@ -238,6 +243,24 @@ impl Shared {
             sent = Stopwatch::start();
             beats.send(beat.clone()).await?;
         }
+    }
+}
+
+impl Shared {
+    /// Over a connection of its own.
+    async fn try_join(
+        &self,
+        group: u32,
+        rank: u32,
+    ) -> anyhow::Result<(CoordinatorClient<Authorized>, JoinReply)> {
+        let mut client = CoordinatorClient::new(self.reach.connect(&self.address).await?);
+        let request = JoinRequest {
+            group,
+            rank,
+            ..self.join.clone()
+        };
+        let joined = client.join(request).await?.into_inner();
+        Ok((client, joined))
     }
 }
 

@@ -46,6 +46,11 @@ struct Rig {
 }
 
 fn beating(at: CoordinatorAt, patience: Duration) -> Rig {
+    beating_beside(&coordinator(at, patience), patience)
+}
+
+/// The same, of a rank that has spoken to the coordinator before.
+fn beating_beside(coordinator: &Coordinator, patience: Duration) -> Rig {
     let (directory, news) = Directory::new(holding(3, Some((0, "a:1"))));
     let heartbeat = Arc::<HeartbeatState>::default();
     heartbeat.set_clock(Clock(9));
@@ -59,7 +64,7 @@ fn beating(at: CoordinatorAt, patience: Duration) -> Rig {
         news,
     };
     let (lose, lost) = oneshot::channel();
-    let beats = keep_lease(&coordinator(at, patience), lease, |error| {
+    let beats = keep_lease(coordinator, lease, |error| {
         lose.send(error).unwrap();
     });
     Rig {
@@ -144,6 +149,42 @@ async fn a_stream_that_ends_is_made_anew() {
     rig.heartbeat.set_clock(Clock(10));
     until(|| fake.heard().iter().filter(|beat| beat.clock == 10).count() > 2).await;
     assert!(rig.lost.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn calls_and_beats_share_a_connection_and_the_next_one_too() {
+    let fake = FakeCoordinator::beats(|beat| match beat.clock {
+        9 => renewed(None),
+        10 => Does::Ends(Ok(())),
+        _ => renewed(None),
+    });
+    let fake = fake.joined(|_| Ok(joined(4)));
+    let running = fake.run();
+    let at = CoordinatorAt::Address(running.address.clone());
+    let mut coordinator = coordinator(at, PATIENCE);
+    let (id, spec) = (id(), crate::testing::spec());
+    let join = coordinator.join(&id, 1, &spec, "", Incarnation(0));
+    let joined = tokio::time::timeout(PATIENCE, join).await.unwrap();
+    assert_eq!(joined.unwrap().incarnation, Incarnation(4));
+    let rig = beating_beside(&coordinator, PATIENCE);
+    until(|| fake.heard().len() > 1).await;
+    assert_eq!(running.connections(), 1);
+
+    rig.heartbeat.set_clock(Clock(10));
+    until(|| fake.heard().iter().any(|beat| beat.clock == 10)).await;
+    rig.heartbeat.set_clock(Clock(11));
+    until(|| fake.heard().iter().any(|beat| beat.clock == 11)).await;
+    let connections = running.connections();
+    assert!(
+        connections > 1,
+        "the stream's end is taken for the connection's"
+    );
+    let ready = coordinator.await_ready(&id, Incarnation(4), false);
+    tokio::time::timeout(PATIENCE, ready)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(running.connections(), connections);
 }
 
 #[tokio::test]

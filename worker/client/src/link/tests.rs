@@ -7,9 +7,10 @@ use tradewind_proto::auth::Credentials;
 use tradewind_proto::v1::Verdict;
 
 use super::*;
-use crate::core::session::{Identity, Session};
+use crate::core::session::Session;
 use crate::directory::testing::holding;
 use crate::exchange::Exchange;
+use crate::network::PAUSE;
 use crate::testing::{Does, FakeShard};
 
 /// For a slow and noisy machine.

@@ -1,0 +1,136 @@
+//! A client process of `bench scale --connected`: many groups of one rank. Each joins, holds its lease and
+//! exchanges as the rank of a worker does, so that to a server it looks like as many processes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tradewind_client::coordinator::{Coordinator, CoordinatorAt, RankId};
+use tradewind_client::core::session::Purpose;
+use tradewind_client::membership::Membership;
+use tradewind_client::network::Reach;
+use tradewind_client::rank_process::RankProcess;
+use tradewind_client::rank_settings::RankSettings;
+use tradewind_client::streams::Streams;
+use tradewind_common::schedule::Seen;
+use tradewind_common::{GroupId, Rank, RunId};
+use tradewind_proto::auth::Credentials;
+
+use super::model::{gradient, values};
+use super::orders::{Ready, Work, obey};
+use super::scale::connected::{RUN, spec};
+
+/// How long an unreachable server is tried again.
+const RETRY: Duration = Duration::from_secs(60);
+
+/// The only process of its rank in its run.
+const LIFE: u64 = 1;
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Groups of the run.
+    #[arg(long)]
+    groups: u32,
+    /// The first of those that are in this process.
+    #[arg(long)]
+    first: u32,
+    /// How many are.
+    #[arg(long)]
+    count: u32,
+    /// Address (host:port) of the coordinator.
+    #[arg(long)]
+    coordinator: String,
+}
+
+/// A rank that has joined.
+struct Connected {
+    membership: Membership,
+    streams: Streams,
+    seen: Seen,
+}
+
+pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    // Of all ranks: each has one thread of its own only while it exchanges.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
+    let spec = Arc::new(spec(arguments.groups));
+    let layout = Arc::new(spec.check()?);
+    let lease = Duration::from_millis(spec.lease_ms);
+    let reach = Reach {
+        credentials: Credentials::from_env()?,
+        retry: RETRY,
+        connections: 1,
+    };
+    let at = CoordinatorAt::Address(arguments.coordinator.clone());
+    let mut values = values(layout.elements());
+    let gradient = gradient(layout.elements());
+    let mut ranks = Vec::new();
+    for group in arguments.first..arguments.first + arguments.count {
+        let mut process = RankProcess::new(RankSettings {
+            id: RankId {
+                run: RunId::new(RUN)?,
+                group: GroupId(group),
+                rank: Rank(0),
+            },
+            life: LIFE,
+            spec: spec.clone(),
+            layout: layout.clone(),
+            coordinator: Coordinator::new(at.clone(), reach.clone()),
+            reach: reach.clone(),
+            heartbeat: lease / 6,
+            patience: lease,
+            overlap: false,
+            runtime: runtime.handle().clone(),
+        });
+        let named = || format!("group {group}");
+        let mut membership = process.join("").with_context(named)?;
+        let start = membership.await_start(|| &values).with_context(named)?;
+        let mut streams = membership.streams(start)?;
+        let pulled = streams
+            .pull(&mut values.as_mut_slice())
+            .with_context(named)?;
+        ranks.push(Connected {
+            membership,
+            streams,
+            seen: pulled.seen(),
+        });
+    }
+    let ready = Ready {
+        servers: 1,
+        bytes: 4 * layout.elements(),
+    };
+    obey(&ready, |work| {
+        ranks
+            .iter_mut()
+            .try_for_each(|rank| rank.work(work, &gradient, &mut values))
+    })?;
+    for rank in &mut ranks {
+        rank.membership.leave(Vec::new())?;
+    }
+    Ok(())
+}
+
+impl Connected {
+    /// Moves the vector once.
+    fn work(&mut self, work: Work, gradient: &[f32], mut values: &mut [f32]) -> anyhow::Result<()> {
+        let Streams { exchange, wire } = &mut self.streams;
+        let purpose = Purpose::Gradient { samples: 1 };
+        // Its one block is all of it.
+        let source = |_| gradient.into();
+        let seen = self.seen;
+        let moved = wire.block_on(async {
+            match work {
+                Work::Exchange => exchange.run(purpose, seen, &source, &mut values).await,
+                Work::Push => exchange.push(purpose, seen, &source).await,
+                Work::Pull => exchange.pull(&mut values).await,
+            }
+        })?;
+        self.seen = moved.seen();
+        self.membership
+            .heartbeat()
+            .set_clock(self.streams.exchange.clock());
+        Ok(())
+    }
+}
