@@ -119,13 +119,19 @@ fn it_outlives_the_coordinator_and_the_servers() {
         let shut_out = guarded.client(&rank(READY, 1));
         assert_refused("a status", ask(&shut_out).await, REVOKED);
 
-        // Another life of a server knows of nothing until it has registered.
+        // Another life of a server knows of nothing until it has registered, and holds nothing: it hears of it from
+        // who has followed.
         guarded.fleet.begin(0);
+        let shut_out = guarded.client(&rank(READY, 1));
+        let refused = until("a server that has come back to know of it", async || {
+            let mut host = shut_out.hosts[0].clone();
+            let pinged = answer(host.ping(PingRequest {})).await;
+            let refused = |status: &Status| refusal::reason(status).is_some();
+            pinged.err().filter(refused)
+        });
+        assert_refused("a ping", Err::<(), _>(refused.await), REVOKED);
         let person = guarded.client(&Identity::Person);
         assert_eq!(revoke(&person, &[1]).await.unwrap(), NOBODY);
-        let shut_out = guarded.client(&rank(READY, 1));
-        let pinged = answer(shut_out.hosts[0].clone().ping(PingRequest {})).await;
-        assert_refused("a ping", pinged, REVOKED);
         ask(&guarded.client(&rank(READY, 0))).await.unwrap();
     });
 }

@@ -190,6 +190,9 @@ mod tests {
 
     const LEASE_MS: u64 = 1_000;
 
+    type Told = Vec<(u32, usize)>;
+    type Answers = Vec<(u64, Result<Answer, Refused>)>;
+
     /// Who joins.
     const JOIN: ReplyTo = ReplyTo(0);
 
@@ -228,9 +231,7 @@ mod tests {
     }
 
     /// Who was told how many are revoked, and who was answered what.
-    fn outputs(
-        fleet: &mut Coordinator,
-    ) -> (Vec<(u32, usize)>, Vec<(u64, Result<Answer, Refused>)>) {
+    fn outputs(fleet: &mut Coordinator) -> (Told, Answers) {
         let (mut told, mut answers) = (Vec::new(), Vec::new());
         while let Some(output) = fleet.poll_output() {
             match output {
