@@ -118,7 +118,9 @@ pub(crate) fn predict_all(plan: &Plan, experiment: &Path) -> anyhow::Result<()> 
 pub(crate) fn summary(rows: &[Compared]) -> (f64, f64) {
     let mut errors: Vec<f64> = rows.iter().map(|row| row.error().abs()).collect();
     errors.sort_by(f64::total_cmp);
-    let median = errors.get(errors.len() / 2).copied().unwrap_or(0.0);
+    let middle = |place: usize| errors.get(place).copied().unwrap_or(0.0);
+    let count = errors.len();
+    let median = (middle(count.saturating_sub(1) / 2) + middle(count / 2)) / 2.0;
     (median, errors.last().copied().unwrap_or(0.0))
 }
 

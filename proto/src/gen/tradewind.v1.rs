@@ -1257,7 +1257,7 @@ pub mod coordinator_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SlimCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/tradewind.v1.Coordinator/Revoke",
             );
@@ -1900,7 +1900,7 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RevokeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SlimCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,

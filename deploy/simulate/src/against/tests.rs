@@ -131,4 +131,6 @@ fn a_row_says_by_how_much_it_is_off() {
     let rows = [row(11.0), row(9.8), row(10.0)];
     let (median, worst) = summary(&rows);
     assert!((median - 0.02).abs() < 1e-9 && (worst - 0.1).abs() < 1e-9);
+    let (median, _) = summary(&rows[..2]);
+    assert!((median - 0.06).abs() < 1e-9, "{median}");
 }
