@@ -145,6 +145,7 @@ def main():
     parser.add_argument("--precision", choices=["f32", "bf16"], required=True)
     for name in ["pixels", "batch", "warmup", "steps", "readers", "ahead"]:
         parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--tuned", action="store_true", help="channels last, and cuDNN tries its ways to convolve")
     parser.add_argument("--out", required=True)
     told = parser.parse_args()
 
@@ -152,6 +153,8 @@ def main():
     device = torch.device("cuda:0" if cuda else "cpu")
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = told.tuned
+    layout = torch.channels_last if told.tuned else torch.contiguous_format
     if not cuda:
         torch.set_num_threads(1)
     torch.manual_seed(1)
@@ -163,7 +166,7 @@ def main():
     # One rank needs no peer, and no port of this machine.
     store = dist.HashStore()
     dist.init_process_group("nccl" if cuda else "gloo", store=store, rank=0, world_size=1)
-    network = ResNet(blocks, width, classes).to(device)
+    network = ResNet(blocks, width, classes).to(device, memory_format=layout)
     parameters = sum(parameter.numel() for parameter in network.parameters())
     network = DistributedDataParallel(network, device_ids=[0] if cuda else None)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
@@ -180,6 +183,7 @@ def main():
         batch = next(batches)
         waited += time.perf_counter() - waits
         pixels, kinds = (t.to(device, non_blocking=True) for t in batch)
+        pixels = pixels.contiguous(memory_format=layout)
         optimizer.zero_grad(set_to_none=True)
         with autocast:
             loss = nn.functional.cross_entropy(network(pixels), kinds)

@@ -20,6 +20,8 @@ pub(crate) struct Batches {
     order: Order,
     dataset: Arc<dyn Dataset>,
     device: Device,
+    /// Whether the channels of maps are last.
+    channels_last: bool,
     /// Whether they are f64.
     double: bool,
 }
@@ -32,6 +34,7 @@ impl Batches {
             order: Order::new(config, task.samples()),
             dataset: task.dataset(),
             device,
+            channels_last: config.compute.channels_last,
             double,
         }
     }
@@ -45,7 +48,11 @@ impl Batches {
         if self.double {
             batch = doubled(&batch, &*self.dataset);
         }
-        Ok(batch.to(self.device)?)
+        let batch = batch.to(self.device)?;
+        Ok(match self.channels_last {
+            true => batch.channels_last()?,
+            false => batch,
+        })
     }
 }
 

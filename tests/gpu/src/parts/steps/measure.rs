@@ -67,7 +67,8 @@ pub(super) fn pytorch(options: &Options, plan: &Plan) -> anyhow::Result<(Measure
         .arg(format!("--steps={}", plan.steps))
         .arg(format!("--readers={READERS}"))
         .arg(format!("--ahead={BATCHES_AHEAD}"))
-        .arg(format!("--out={}", out.display()));
+        .arg(format!("--out={}", out.display()))
+        .args(plan.tuned.then_some("--tuned"));
     Process::start("ddp", command, &folder)?.finish(options.patience(LIMIT))?;
     let found = read_json(&out)?;
     let about = json!({ "torch": found["torch"], "readers": found["readers"] });

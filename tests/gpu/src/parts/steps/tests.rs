@@ -1,8 +1,10 @@
 use super::*;
 
 const PLAN: Plan = Plan {
+    name: "bf16",
     precision: "bf16",
     wire: "bf16",
+    tuned: false,
     pixels: 8,
     batch: 10,
     classes: 2,
