@@ -100,6 +100,9 @@ pub struct Arguments {
         requires = "connected"
     )]
     idle_seconds: f64,
+    /// With --joining or --connected, threads of the server.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    server_threads: usize,
     /// Samples of each; their median counts.
     #[arg(long, value_name = "N", default_value_t = 3)]
     runs: usize,
@@ -112,7 +115,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Stop> {
     check(arguments).map_err(Stop::Input)?;
     if let Some(ranks) = arguments.joining {
         for groups in &arguments.groups {
-            let report = joining::measure(*groups, ranks)?;
+            let report = joining::measure(*groups, ranks, arguments.server_threads)?;
             say(match arguments.json {
                 true => report.json(),
                 false => report.table(),
@@ -124,9 +127,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Stop> {
         let Arguments {
             pushes,
             idle_seconds,
+            server_threads,
             ..
         } = *arguments;
-        let report = connected::measure(&arguments.groups, pushes, idle_seconds)?;
+        let groups = &arguments.groups;
+        let report = connected::measure(groups, pushes, idle_seconds, server_threads)?;
         say(match arguments.json {
             true => report.json(),
             false => report.table(),
@@ -193,6 +198,9 @@ fn check(arguments: &Arguments) -> Result<(), String> {
             "--idle-seconds is {idle}, not more than 0 and at most {IDLE_SECONDS_MAX}"
         ));
     }
+    if arguments.server_threads == 0 {
+        return Err("--server-threads is 0; a server has at least 1".into());
+    }
     if !(1..=RUNS_MAX).contains(&arguments.runs) {
         return Err(format!("--runs is {}, not 1 to {RUNS_MAX}", arguments.runs));
     }
@@ -212,6 +220,7 @@ mod tests {
             connected: false,
             pushes: 1,
             idle_seconds: 1.0,
+            server_threads: 1,
             runs: 1,
             json: false,
         };
@@ -230,6 +239,7 @@ mod tests {
         check(&|a| a.groups = vec![65_537], "--groups has 65537");
         check(&|a| a.runs = 0, "--runs is 0");
         check(&|a| a.pushes = 0, "--pushes is 0");
+        check(&|a| a.server_threads = 0, "--server-threads is 0");
         check(&|a| a.idle_seconds = 0.0, "--idle-seconds is 0");
         check(&|a| a.idle_seconds = f64::NAN, "--idle-seconds is NaN");
     }

@@ -22,12 +22,20 @@ use crate::limits::Limit;
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// Connections that wait for their turn, for each listener; the system may allow fewer (`net.core.somaxconn`). Where there is no
+/// room a peer may believe that it is connected, and hear nothing until its system has tried often enough:
+/// all ranks of a fleet come at once.
+const WAITING_MAX: i32 = 1 << 16;
+
 /// Connections of a listener, as they find places. It never ends, and never fails.
 pub(crate) fn accept(
     listener: TcpListener,
     connections: Arc<Connections>,
     credentials: Credentials,
 ) -> impl Stream<Item = Result<Connection, Infallible>> {
+    if let Err(error) = rustix::net::listen(&listener, WAITING_MAX) {
+        tracing::warn!(%error, "few connections can wait until they are accepted");
+    }
     let accepting = Accepting {
         listener,
         connections,
@@ -180,6 +188,30 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = { runtime }.enable_all().build().unwrap();
         runtime.block_on(without_descriptors());
+    }
+
+    #[tokio::test]
+    async fn more_may_wait_than_listeners_have_room_for_by_themselves() {
+        const COME: usize = 1_500;
+        const PATIENCE: Duration = Duration::from_secs(5);
+        let mut limit = getrlimit(Resource::Nofile);
+        limit.current = limit.maximum;
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let allowed = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+        let come = COME.min(allowed.trim().parse().unwrap());
+        let origin = Origin::start();
+        let notices = Arc::new(Notices::new(ServerId(0), origin, None));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        // Nobody is accepted: it is not asked.
+        let _accepted = accept(
+            listener,
+            Connections::new(notices, origin),
+            Credentials::default(),
+        );
+        let connect = |_| Client::connect_timeout(&address, PATIENCE);
+        let waiting: Result<Vec<_>, _> = (0..come).map(connect).collect();
+        assert_eq!(waiting.unwrap().len(), come);
     }
 
     async fn without_descriptors() {

@@ -13,7 +13,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Time without a connection. What one waits for on a connection is no failure, however long that
 /// takes.
 #[derive(Debug)]
-pub(crate) struct Away {
+pub struct Away {
     before: Duration,
     since: Option<Stopwatch>,
     /// Who tries: pauses of others are others.
@@ -23,7 +23,7 @@ pub(crate) struct Away {
 
 impl Away {
     /// Nothing was tried yet.
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self {
             before: Duration::ZERO,
             since: None,
@@ -33,29 +33,29 @@ impl Away {
     }
 
     /// There is none from now on, if there was one.
-    pub(crate) fn begin(&mut self) {
+    pub fn begin(&mut self) {
         self.since.get_or_insert_with(Stopwatch::start);
     }
 
     /// There is one now.
-    pub(crate) fn end(&mut self) {
+    pub fn end(&mut self) {
         self.before = self.so_far();
         self.since = None;
     }
 
     /// Something has been answered: what was before does not count any more.
-    pub(crate) fn over(&mut self) {
+    pub fn over(&mut self) {
         *self = Self::new(self.seed);
     }
 
     /// All the time without one.
-    pub(crate) fn so_far(&self) -> Duration {
+    pub fn so_far(&self) -> Duration {
         let now = self.since.as_ref().map(Stopwatch::elapsed);
         self.before + now.unwrap_or_default()
     }
 
     /// After another try that has failed: the pause before the next one.
-    pub(crate) fn pause(&mut self) -> Duration {
+    pub fn pause(&mut self) -> Duration {
         let pause = pause(self.seed, self.tries);
         self.tries = self.tries.saturating_add(1);
         pause

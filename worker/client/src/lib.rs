@@ -18,7 +18,7 @@
 
 pub mod alike;
 mod arriving;
-mod away;
+pub mod away;
 pub mod background;
 pub mod behind;
 pub mod between;

@@ -49,9 +49,41 @@ pub(crate) fn spec(groups: u32) -> RunSpec {
     spec
 }
 
+/// Ports of this machine from which connections are made, the first and the last.
+const PORTS: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+
+/// Ports that others on this machine may need.
+const PORTS_KEPT: u32 = 1_000;
+
 /// What of it cannot be measured, and the way out.
 pub(super) fn check(groups: &[u32]) -> Result<(), String> {
-    within(groups, getrlimit(Resource::Nofile).current)
+    within(groups, getrlimit(Resource::Nofile).current)?;
+    let ports = std::fs::read_to_string(PORTS).ok();
+    among(groups, ports.and_then(|text| count(&text)))
+}
+
+/// How many ports lie between two, which are counted too.
+fn count(range: &str) -> Option<u32> {
+    let (first, last) = range.trim().split_once(char::is_whitespace)?;
+    let (first, last): (u32, u32) = (first.parse().ok()?, last.trim().parse().ok()?);
+    last.checked_sub(first)?.checked_add(1)
+}
+
+/// Whether there are ports for all exchanges, which go to one address.
+fn among(groups: &[u32], ports: Option<u32>) -> Result<(), String> {
+    let most = groups.iter().max().copied().unwrap_or(0);
+    // Up to so many the coordinator is at that address, too.
+    let connections = match most > joining::CONNECTIONS_AN_ADDRESS / 2 {
+        true => most,
+        false => 2 * most,
+    };
+    let needed = connections + PORTS_KEPT;
+    match ports {
+        Some(ports) if ports < needed => Err(format!(
+            "--groups has {most}: {needed} ports are needed for so many connections, and this machine uses {ports}; let it use more (sysctl net.ipv4.ip_local_port_range) or measure fewer"
+        )),
+        Some(_) | None => Ok(()),
+    }
 }
 
 fn within(groups: &[u32], descriptors: Option<u64>) -> Result<(), String> {
@@ -67,13 +99,19 @@ fn within(groups: &[u32], descriptors: Option<u64>) -> Result<(), String> {
 
 /// Measures all numbers of groups, each with a server of its own: it is watched for `idle_seconds`, and then there are
 /// `pushes`, at least. The kernel counts processor time in steps of 10 ms.
-pub(super) fn measure(groups: &[u32], pushes: u32, idle_seconds: f64) -> Result<ScaleReport, Stop> {
+pub(super) fn measure(
+    groups: &[u32],
+    pushes: u32,
+    idle_seconds: f64,
+    server_threads: usize,
+) -> Result<ScaleReport, Stop> {
     let idle = Duration::from_secs_f64(idle_seconds);
     let bar = crate::progress(groups.len());
     let mut scaled = Vec::new();
     for &groups in groups {
         bar.set_message(format!("{groups} groups"));
-        let observed = measured(async |folder| observe(folder, groups, pushes, idle).await)?;
+        let observed =
+            measured(async |folder| observe(folder, groups, pushes, idle, server_threads).await)?;
         let figures = observed.figures();
         scaled.push(Scaled { groups, figures });
         bar.inc(1);
@@ -155,9 +193,11 @@ async fn observe(
     groups: u32,
     pushes: u32,
     idle_for: Duration,
+    server_threads: usize,
 ) -> anyhow::Result<Observed> {
     let token = secret()?;
-    let (server, address) = joining::start(None, folder, &token)?;
+    let connections = 2 * u64::from(groups);
+    let (server, reached) = joining::start(None, folder, &token, server_threads, connections)?;
     let pid = server.pid();
     let alone = Use::of(pid)?;
     let mut all = Vec::new();
@@ -169,7 +209,7 @@ async fn observe(
             format!("--groups={groups}"),
             format!("--first={first}"),
             format!("--count={count}"),
-            format!("--coordinator={address}"),
+            format!("--coordinator={}", reached.by(first.into())),
         ];
         all.push(start(
             folder,
@@ -266,6 +306,23 @@ mod tests {
         // Half a second, of which 0.2 are not theirs.
         near(3, "push", 15.0);
         assert_eq!(figures.len(), 4);
+    }
+
+    #[test]
+    fn ranks_for_which_there_are_no_ports_are_named() {
+        assert_eq!(count("32768\t60999\n"), Some(28_232));
+        assert_eq!(count("60999 32768"), None);
+        assert_eq!(count("many"), None);
+        // 20,000 connections to one address, or 27,232 and as many to others.
+        assert_eq!(among(&[100, 10_000], Some(28_232)), Ok(()));
+        assert_eq!(among(&[27_232], Some(28_232)), Ok(()));
+        assert_eq!(among(&[1_000_000], None), Ok(()));
+        let error = among(&[30_000, 10], Some(28_232)).unwrap_err();
+        assert!(
+            error.contains("--groups has 30000: 31000 ports are needed"),
+            "{error}"
+        );
+        assert!(error.contains("ip_local_port_range"), "{error}");
     }
 
     #[test]

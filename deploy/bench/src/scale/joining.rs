@@ -2,16 +2,21 @@
 //! leases.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZero;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use serde::Serialize;
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tradewind_client::network::{Authorized, PAUSE, Reach};
+use tradewind_client::away::Away;
+use tradewind_client::network::{Authorized, Reach};
 use tradewind_client::stopwatch::Stopwatch;
 use tradewind_launch::{Process, Role, beside, environment, wait_for_address};
 use tradewind_programs::SERVER;
@@ -39,6 +44,9 @@ const WATCHED: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_secs(60);
 
 const RUN: &str = "scale";
+
+/// Connections to one address of this machine: by default a system has 28,232 ports for them.
+pub(super) const CONNECTIONS_AN_ADDRESS: u32 = 20_000;
 
 /// What came of it.
 #[derive(Clone, Debug, Serialize)]
@@ -87,20 +95,59 @@ impl JoiningReport {
 /// What all ranks share.
 struct Shared {
     reach: Reach,
-    address: String,
+    reached: Reached,
     join: JoinRequest,
     joined: AtomicU64,
     /// Microseconds.
     latest_beat: AtomicU64,
 }
 
-pub(super) fn measure(groups: u32, ranks: u32) -> Result<JoiningReport, Stop> {
-    measured(async |folder| joining(folder, groups, ranks).await)
+pub(super) fn measure(
+    groups: u32,
+    ranks: u32,
+    server_threads: usize,
+) -> Result<JoiningReport, Stop> {
+    measured(async |folder| joining(folder, groups, ranks, server_threads).await)
 }
 
-async fn joining(folder: &Path, groups: u32, ranks: u32) -> anyhow::Result<JoiningReport> {
+/// The threads of all ranks; the other half of the cores is the server's.
+struct Threads(Option<Runtime>);
+
+impl Threads {
+    fn start() -> anyhow::Result<Self> {
+        let cores = available_parallelism().map_or(1, NonZero::get);
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads((cores / 2).max(1)).enable_all();
+        Ok(Self(Some(builder.build()?)))
+    }
+
+    fn spawn<T: Send + 'static>(
+        &self,
+        tasks: &mut JoinSet<T>,
+        task: impl Future<Output = T> + Send + 'static,
+    ) {
+        let runtime = self.0.as_ref().expect("until it is dropped");
+        tasks.spawn_on(task, runtime.handle());
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // A runtime that is just dropped waits for its threads, which a task of another one must not.
+        let runtime = self.0.take().expect("until it is dropped");
+        runtime.shutdown_background();
+    }
+}
+
+async fn joining(
+    folder: &Path,
+    groups: u32,
+    ranks: u32,
+    server_threads: usize,
+) -> anyhow::Result<JoiningReport> {
     let token = secret()?;
-    let (mut server, address) = start(Some(folder), folder, &token)?;
+    let all = u64::from(groups) * u64::from(ranks);
+    let (mut server, reached) = start(Some(folder), folder, &token, server_threads, all)?;
     let mut spec = spec(1, groups);
     spec.group_sizes = vec![ranks; groups as usize];
     spec.lease_ms = LEASE.as_millis() as u64;
@@ -111,7 +158,7 @@ async fn joining(folder: &Path, groups: u32, ranks: u32) -> anyhow::Result<Joini
             retry: RETRY,
             connections: 1,
         },
-        address,
+        reached,
         join: JoinRequest {
             run: RUN.into(),
             life: 1,
@@ -121,12 +168,12 @@ async fn joining(folder: &Path, groups: u32, ranks: u32) -> anyhow::Result<Joini
         joined: AtomicU64::new(0),
         latest_beat: AtomicU64::new(0),
     });
-    let all = u64::from(groups) * u64::from(ranks);
+    let threads = Threads::start()?;
     let watch = Stopwatch::start();
     let mut tasks = JoinSet::new();
     for group in 0..groups {
         for rank in 0..ranks {
-            tasks.spawn(shared.clone().rank(group, rank));
+            threads.spawn(&mut tasks, shared.clone().rank(group, rank, ranks));
         }
     }
     let bar = crate::progress(all as usize);
@@ -183,19 +230,50 @@ impl Drop for Server {
     }
 }
 
-/// A server with the coordinator, its log in `folder`. Without a place where it keeps things nothing is written.
+/// Where a server is reached from its own machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reached {
+    /// Where it says that it is.
+    address: SocketAddr,
+    /// At every other address of this machine, too: one has not enough ports for all connections.
+    everywhere: bool,
+}
+
+impl Reached {
+    /// For the connection of this number.
+    pub(super) fn by(&self, number: u64) -> String {
+        let mut address = self.address;
+        if self.everywhere {
+            // The first is left to those who are told where it is.
+            let nth = 2 + number / u64::from(CONNECTIONS_AN_ADDRESS);
+            let [high, low] = (nth as u16).to_be_bytes();
+            address.set_ip(Ipv4Addr::new(127, 0, high, low).into());
+        }
+        address.to_string()
+    }
+}
+
+/// A server with the coordinator, its log in `folder`, for so many connections. Without a place where it keeps things
+/// nothing is written.
 pub(super) fn start(
     kept: Option<&Path>,
     folder: &Path,
     token: &str,
-) -> anyhow::Result<(Server, String)> {
+    threads: usize,
+    connections: u64,
+) -> anyhow::Result<(Server, Reached)> {
     let file = folder.join("address");
-    let arguments = ServerArguments {
+    let everywhere = connections > u64::from(CONNECTIONS_AN_ADDRESS);
+    let mut arguments = ServerArguments {
         folder: kept.map(Path::to_owned),
         address_file: Some(file.clone()),
-        threads: 1,
+        threads,
         ..ServerArguments::plain(0, CoordinatorAt::Here { servers: 1 })
     };
+    if everywhere {
+        arguments.listen = "0.0.0.0:0".into();
+        arguments.advertise = Some(Ipv4Addr::LOCALHOST.to_string());
+    }
     let environment: BTreeMap<_, _> = environment(token, None, THREADS);
     let role = Role::Bench("server", 0);
     let log = folder.join("server.log");
@@ -203,19 +281,30 @@ pub(super) fn start(
     let mut process = Process::start(role, &beside(SERVER)?, &words, &environment, &log)?;
     let address = wait_for_address(&mut process, &file);
     let process = Server(process);
-    Ok((process, address?))
+    let address = address?;
+    let address = address
+        .parse()
+        .with_context(|| format!("{address} is no address"))?;
+    let reached = Reached {
+        address,
+        everywhere,
+    };
+    Ok((process, reached))
 }
 
 impl Shared {
     /// Joins, and beats until it is dropped.
-    async fn rank(self: Arc<Self>, group: u32, rank: u32) -> anyhow::Result<()> {
-        let tries = Stopwatch::start();
+    async fn rank(self: Arc<Self>, group: u32, rank: u32, ranks: u32) -> anyhow::Result<()> {
+        let number = u64::from(group) * u64::from(ranks) + u64::from(rank);
+        let address = self.reached.by(number);
+        let mut away = Away::new(number);
+        away.begin();
         let (mut client, joined) = loop {
-            match self.try_join(group, rank).await {
+            match self.try_join(&address, group, rank).await {
                 Ok(joined) => break joined,
                 // As ranks do: the server may not have registered yet, or had to close a connection for others.
-                Err(error) if tries.elapsed() >= RETRY => return Err(error),
-                Err(_) => tokio::time::sleep(PAUSE).await,
+                Err(error) if away.so_far() >= RETRY => return Err(error),
+                Err(_) => tokio::time::sleep(away.pause()).await,
             }
         };
         self.joined.fetch_add(1, Ordering::Relaxed);
@@ -250,10 +339,11 @@ impl Shared {
     /// Over a connection of its own.
     async fn try_join(
         &self,
+        address: &str,
         group: u32,
         rank: u32,
     ) -> anyhow::Result<(CoordinatorClient<Authorized>, JoinReply)> {
-        let mut client = CoordinatorClient::new(self.reach.connect(&self.address).await?);
+        let mut client = CoordinatorClient::new(self.reach.connect(address).await?);
         let request = JoinRequest {
             group,
             rank,
@@ -272,4 +362,27 @@ fn written(pid: u32) -> anyhow::Result<u64> {
     let bytes = lines.find_map(|line| line.strip_prefix("write_bytes: "));
     let bytes = bytes.with_context(|| format!("{path} names no bytes that were written"))?;
     Ok(bytes.trim().parse()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_connections_are_spread_over_addresses_of_this_machine() {
+        let mut reached = Reached {
+            address: ([127, 0, 0, 1], 4000).into(),
+            everywhere: false,
+        };
+        assert_eq!(reached.by(1_000_000), "127.0.0.1:4000");
+        reached.everywhere = true;
+        for (number, want) in [
+            (0, "127.0.0.2:4000"),
+            (19_999, "127.0.0.2:4000"),
+            (20_000, "127.0.0.3:4000"),
+            (6_000_000, "127.0.1.46:4000"),
+        ] {
+            assert_eq!(reached.by(number), want);
+        }
+    }
 }
