@@ -82,10 +82,7 @@ fn before_the_time_limit_a_run_is_kept_and_goes_on_at_its_clock() {
     // Secrets of the first start are void; each task of the second has used its own.
     let folder = submitted.out().join("slurm/enrolment");
     let starts = names(&folder);
-    assert!(
-        starts.len() == 1 && starts[0].ends_with("-1"),
-        "{starts:?}"
-    );
+    assert!(starts.len() == 1 && starts[0].ends_with("-1"), "{starts:?}");
     let folder = folder.join(&starts[0]);
     let secrets = names(&folder);
     assert_eq!(secrets, ["group-0-rank-0", "group-1-rank-0", "server-1"]);

@@ -92,7 +92,14 @@ mod tests {
             assert_eq!(step.to_string(), text);
             assert_eq!(Step::parse(text), Ok(step));
         }
-        for wrong in ["", "servers", "servers=", "group=2", "group--1=2", "ranks=2"] {
+        for wrong in [
+            "",
+            "servers",
+            "servers=",
+            "group=2",
+            "group--1=2",
+            "ranks=2",
+        ] {
             assert!(Step::parse(wrong).is_err(), "{wrong}");
         }
     }
