@@ -184,7 +184,7 @@ PACKAGES ?= tradewind-proto tradewind-core tradewind-server tradewind-client
 sanitize: setup
 	$(call say,building and running tests under AddressSanitizer ($(PACKAGES)))
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS='-Zsanitizer=address $(RUSTFLAGS)' \
-	  cargo test --target $$(rustc -vV | sed -n 's/^host: //p') --target-dir $(SANITIZE)/address $(addprefix --package ,$(PACKAGES))
+	  cargo test --tests --target $$(rustc -vV | sed -n 's/^host: //p') --target-dir $(SANITIZE)/address $(addprefix --package ,$(PACKAGES))
 
 # What is known of holes comes from a repository of its own, which not every machine reaches.
 deny: $(DENY)
