@@ -34,6 +34,9 @@ enum Verb {
     /// Start the server or the rank of this task, again and again: what srun runs.
     #[command(hide = true)]
     Task(slurm::Task),
+    /// Make a secret for each task, by which it has a certificate issued: what the batch script does first.
+    #[command(hide = true)]
+    Secrets(slurm::Secrets),
     /// See a run to its end: what the batch script becomes.
     #[command(hide = true)]
     Lead(slurm::Lead),
@@ -54,6 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         Verb::Detach(arguments) => wait(slurm::detach(arguments)),
         Verb::Status(arguments) => wait(slurm::status(arguments)),
         Verb::Cancel(arguments) => wait(slurm::cancel(arguments)),
+        Verb::Secrets(arguments) => slurm::secrets(arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

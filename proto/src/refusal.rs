@@ -50,6 +50,12 @@ reasons! {
     BadCertificate => "bad-certificate", Unauthenticated;
     /// A certificate that was good and was taken back.
     RevokedCertificate => "revoked-certificate", Unauthenticated;
+    /// The secret that a task of Slurm's shows to be issued a certificate is not its own.
+    UnknownSecret => "unknown-secret", Unauthenticated;
+    /// Such a secret that was used for another key.
+    UsedSecret => "used-secret", Unauthenticated;
+    /// Such a secret that was not used in time.
+    ExpiredSecret => "expired-secret", Unauthenticated;
     /// The call is for others than the certificate names: for servers, ranks or people.
     WrongRole => "wrong-role", PermissionDenied;
     /// The certificate is a rank's of another run.

@@ -2,6 +2,8 @@
 //! is told.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
 use std::sync::Mutex;
 
 use serde::Serialize;
@@ -9,7 +11,7 @@ use tradewind_common::ServerId;
 use tradewind_proto::refusal::Reason;
 
 use crate::clock::{Origin, wall};
-use crate::events::EventWriter;
+use crate::events::{EventLog, EventWriter};
 use crate::telemetry;
 
 /// How long nothing more is told of a limit that is reached over and over, milliseconds: an event is a line of a
@@ -126,6 +128,15 @@ impl Notices {
         }
     }
 
+    /// Of the authority of certificates under Slurm, which is the task of the first server: in the events of this folder.
+    ///
+    /// # Errors
+    /// There can be no thread that writes them.
+    pub fn of_authority(folder: &Path) -> io::Result<Self> {
+        let events = EventWriter::start(EventLog::within(folder))?;
+        Ok(Self::new(ServerId(0), Origin::start(), Some(events)))
+    }
+
     /// A limit is reached.
     pub fn reached(&self, limit: Limit) {
         telemetry::limit_reached(limit.word());
@@ -138,7 +149,7 @@ impl Notices {
     }
 
     /// A caller was refused who does not belong here.
-    pub(crate) fn refused(&self, reason: Reason, text: &str) {
+    pub fn refused(&self, reason: Reason, text: &str) {
         self.refused_as(reason.word(), text);
     }
 

@@ -22,6 +22,9 @@ set -u
 tradewind=/opt/tradewind/bin/tradewind
 run=/scratch/runs/example
 
+# Each task has a secret of its own, by which a certificate is issued to it, once.
+"$tradewind" slurm secrets "$run" servers=2 group-0=4 group-1=4 || exit
+
 # A step for each component, so that the end of one is not the end of another. Each task starts its
 # process again where it dies, in the same step, with the same CPUs and GPUs.
 step=(srun --kill-on-bad-exit=0 --wait=0 --gpu-bind=none --no-kill)

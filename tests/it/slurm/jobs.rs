@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
+use serde_json::Value;
 use tradewind_tests::cluster::run::Run;
 use tradewind_tests::cluster::slurm::{Slurm, Submitted};
 use tradewind_tests::cluster::{programs, root, wait_for};
@@ -77,6 +79,26 @@ fn before_the_time_limit_a_run_is_kept_and_goes_on_at_its_clock() {
         let own = clocks(group);
         assert!(own.is_sorted_by(|a, b| a < b), "of group {group}: {own:?}");
     }
+    // Secrets of the first start are void; each task of the second has used its own.
+    let folder = submitted.out().join("slurm/enrolment");
+    let starts = names(&folder);
+    assert!(starts.len() == 1 && starts[0].ends_with("-1"), "{starts:?}");
+    let folder = folder.join(&starts[0]);
+    let secrets = names(&folder);
+    assert_eq!(secrets, ["group-0-rank-0", "group-1-rank-0", "server-1"]);
+    for secret in secrets {
+        let text = fs::read_to_string(folder.join(&secret)).unwrap();
+        let written: Value = serde_json::from_str(&text).unwrap();
+        assert!(written["key"].is_array(), "{secret} was not used");
+    }
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    names
 }
 
 #[test]

@@ -122,7 +122,7 @@ enum Refused {
 }
 
 fn ask(library: &Library) -> Result<Seen, Refused> {
-    // SAFETY, for all in this function: the signatures are those of cuda.h, which have not changed
+    // SAFETY: of all calls in this block the signatures are those of cuda.h, which have not changed
     // since CUDA 11.4, and every pointer is to memory of the size that the function is told.
     unsafe {
         let text = library

@@ -1,9 +1,9 @@
 //! How processes of Slurm jobs come by their certificates. The task of the first server is the authority of its run or
 //! fleet: its key is in that process alone. Each other task makes its key where it runs, and has a certificate issued
-//! for it, over TLS, for the secret that whoever has submitted the job wrote into the folder.
+//! for it, over TLS, for the [secret](super::task_secrets) that its job has made for it.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, io};
@@ -22,14 +22,13 @@ use tradewind_process::{supervise, whole};
 use tradewind_proto::auth::Credentials;
 use tradewind_proto::authority::{Authority, Key};
 use tradewind_proto::connector::Connector;
+use tradewind_server::limits::Notices;
 
 use super::enrolment::{self, Reply, Request};
-use crate::{bare_host, secrets::secret};
+use super::task_secrets::{self, TaskName, TaskSecrets};
+use crate::bare_host;
 
-/// In the folder of a run or a fleet: what a task shows to be issued a certificate. It is there under TLS alone.
-const SECRET: &str = "slurm/enrolment";
-
-/// Beside it: where the authority is, and its certificate. The authority writes it; no secret.
+/// In the folder of a run or a fleet: where the authority is, and its certificate. The authority writes it; no secret.
 const AUTHORITY: &str = "slurm/authority.json";
 
 /// How long an answer may take, at both ends.
@@ -54,18 +53,10 @@ struct Whereabouts {
     certificate: String,
 }
 
-/// A key with its certificates, and the authority that has issued them.
-#[derive(Clone, Debug)]
-pub(super) struct Enrolled {
-    /// What the process shows.
-    pub(super) pass: String,
-    by: Whereabouts,
-}
-
 /// Makes the tasks of a job ask for certificates from its first server's task on, or for none.
 pub(super) fn prepare(folder: &RunFolder, tls: bool) -> anyhow::Result<()> {
     // Of an earlier start.
-    for name in [SECRET, AUTHORITY, run_files::PERSON] {
+    for name in [AUTHORITY, run_files::PERSON] {
         match fs::remove_file(folder.file(name)) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(error).with_context(|| format!("cannot remove {name}"));
@@ -73,20 +64,7 @@ pub(super) fn prepare(folder: &RunFolder, tls: bool) -> anyhow::Result<()> {
             _ => {}
         }
     }
-    match tls {
-        true => folder.write_secret(SECRET, &secret()?),
-        false => Ok(()),
-    }
-}
-
-/// The secret of a run or a fleet; `None` where no TLS is spoken.
-fn secret_of(fleet: &Path) -> anyhow::Result<Option<String>> {
-    let file = fleet.join(SECRET);
-    match fs::read_to_string(&file) {
-        Ok(secret) => Ok(Some(secret)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),
-    }
+    task_secrets::prepare(folder.path(), tls)
 }
 
 /// Becomes the authority of the run or fleet in this folder, if TLS is spoken there: until this process ends. What a
@@ -96,9 +74,9 @@ pub(super) async fn found(
     of: &str,
     host: &str,
 ) -> anyhow::Result<Option<Arc<Authority>>> {
-    let Some(secret) = secret_of(folder)? else {
+    if !task_secrets::are_wanted(folder) {
         return Ok(None);
-    };
+    }
     let authority = Arc::new(Authority::new(of)?);
     let listener = TcpListener::bind(format!("{}:0", bare_host(host)))
         .await
@@ -110,7 +88,7 @@ pub(super) async fn found(
     let person = authority.pass(&Identity::Person)?;
     whole::write_secret(&folder.join(run_files::PERSON), &person)?;
     whole::write(&folder.join(AUTHORITY), &serde_json::to_string(&there)?)?;
-    let answering = answer(listener, authority.clone(), secret)?;
+    let answering = answer(listener, authority.clone(), folder)?;
     supervise("the authority of certificates", answering);
     Ok(Some(authority))
 }
@@ -119,11 +97,13 @@ pub(super) async fn found(
 fn answer(
     listener: TcpListener,
     authority: Arc<Authority>,
-    secret: String,
-) -> anyhow::Result<impl Future<Output = std::convert::Infallible>> {
+    folder: &Path,
+) -> anyhow::Result<impl Future<Output = std::convert::Infallible> + use<>> {
     let own = Credentials::new("", Some(&authority.pass(&Identity::Server)?))?;
     let acceptor = own.tls().expect("it was given").acceptor();
-    let (room, secret) = (Arc::new(Semaphore::new(HEARD_MAX)), Arc::new(secret));
+    let room = Arc::new(Semaphore::new(HEARD_MAX));
+    let secrets = Arc::new(TaskSecrets::of(folder));
+    let notices = Arc::new(Notices::of_authority(folder)?);
     Ok(async move {
         loop {
             let place = room.clone().acquire_owned().await.expect("never closed");
@@ -133,7 +113,7 @@ fn answer(
                 continue;
             };
             let (acceptor, authority) = (acceptor.clone(), authority.clone());
-            let secret = secret.clone();
+            let (secrets, notices) = (secrets.clone(), notices.clone());
             // Not supervised: what breaks off here breaks this connection, and the task asks again.
             tokio::spawn(async move {
                 let hearing = async {
@@ -141,8 +121,10 @@ fn answer(
                     let mut line = String::new();
                     let mut limited = (&mut stream).take(MESSAGE_BYTES_MAX);
                     limited.read_line(&mut line).await?;
-                    let reply = enrolment::answer(&authority, &secret, &line);
-                    if let Reply::Refused(why) = &reply {
+                    let reply = enrolment::answer(&authority, &secrets, &line, |no_good| {
+                        notices.refused(no_good.reason, &no_good.text);
+                    });
+                    if let Reply::Failed(why) = &reply {
                         tradewind_process::complain!("no certificate was issued: {why}");
                     }
                     let reply = serde_json::to_string(&reply)?;
@@ -156,111 +138,185 @@ fn answer(
     })
 }
 
-/// Has a certificate issued by the authority of the run or fleet in this folder; one that it has issued already is
-/// kept. `None` where no TLS is spoken.
-///
-/// # Errors
-/// The authority has refused, or does not answer.
-pub(super) async fn enrol(
-    folder: &Path,
-    identity: &Identity,
-    kept: Option<Enrolled>,
-) -> anyhow::Result<Option<Enrolled>> {
-    let Some(secret) = secret_of(folder)? else {
-        return Ok(None);
-    };
-    let mut waited = Duration::ZERO;
-    loop {
-        let asked = async {
-            let text = fs::read_to_string(folder.join(AUTHORITY))?;
-            let there: Whereabouts = serde_json::from_str(&text)?;
-            if let Some(kept) = kept.as_ref().filter(|kept| kept.by == there) {
-                return Ok(Ok(kept.clone()));
-            }
-            anyhow::Ok(ask(there, &secret, identity).await?)
-        };
-        let error = match timeout(ANSWER, asked).await {
-            Ok(Ok(Ok(enrolled))) => return Ok(Some(enrolled)),
-            Ok(Ok(Err(refused))) => bail!("the authority issues no certificate: {refused}"),
-            Ok(Err(error)) => error,
-            Err(late) => late.into(),
-        };
-        if waited >= PATIENCE {
-            return Err(error).context(
-                "no certificate can be had: the task of the first server issues them, and does not answer",
-            );
-        }
-        sleep(PAUSE).await;
-        waited += PAUSE;
-    }
+/// A task that has certificates issued, with the key and the secret that it keeps for as long as it goes on.
+#[derive(Debug)]
+pub(super) struct Applicant {
+    /// Of the run or the fleet.
+    folder: PathBuf,
+    task: TaskName,
+    secret: String,
+    key: Key,
+    /// What was issued last.
+    enrolled: Option<Enrolled>,
 }
 
-/// Asks once; what was issued, or why nothing was.
-async fn ask(
-    there: Whereabouts,
-    secret: &str,
-    identity: &Identity,
-) -> anyhow::Result<Result<Enrolled, String>> {
-    let key = Key::new()?;
-    let mut connector = Connector::without_certificate(&there.certificate)?;
-    let uri = format!("http://{}", there.address).parse()?;
-    let mut stream = connector.call(uri).await?.into_inner();
-    let request = Request {
-        secret: secret.to_owned(),
-        identity: identity.uri(),
-        public: key.public().to_vec(),
-    };
-    let line = serde_json::to_string(&request)? + "\n";
-    stream.write_all(line.as_bytes()).await?;
-    stream.flush().await?;
-    let mut reply = String::new();
-    stream
-        .take(MESSAGE_BYTES_MAX)
-        .read_to_string(&mut reply)
-        .await?;
-    Ok(match serde_json::from_str(&reply)? {
-        Reply::Issued(certificates) => Ok(Enrolled {
-            pass: key.pass(&certificates),
-            by: there,
-        }),
-        Reply::Refused(why) => Err(why),
-    })
+/// Certificates, and the authority that has issued them.
+#[derive(Debug)]
+struct Enrolled {
+    /// What the process shows, with its key.
+    pass: String,
+    by: Whereabouts,
+}
+
+impl Applicant {
+    /// Of a task that has a secret in the folder of a run or fleet; `None` where no TLS is spoken.
+    ///
+    /// # Errors
+    /// It has no secret there.
+    pub(super) fn new(folder: &Path, task: TaskName) -> anyhow::Result<Option<Self>> {
+        if !task_secrets::are_wanted(folder) {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            folder: folder.to_owned(),
+            task,
+            secret: task_secrets::of_task(folder, task)?,
+            key: Key::new()?,
+            enrolled: None,
+        }))
+    }
+
+    /// What its process shows: its key with certificates of the present authority, which are issued if that has not been
+    /// done yet.
+    ///
+    /// # Errors
+    /// The authority has refused, or does not answer.
+    pub(super) async fn pass(&mut self) -> anyhow::Result<String> {
+        let mut waited = Duration::ZERO;
+        loop {
+            let error = match timeout(ANSWER, self.enrol()).await {
+                Ok(Ok(Ok(pass))) => return Ok(pass),
+                Ok(Ok(Err(refused))) => bail!("the authority issues no certificate: {refused}"),
+                Ok(Err(error)) => error,
+                Err(late) => late.into(),
+            };
+            if waited >= PATIENCE {
+                return Err(error).context(
+                    "no certificate can be had: the task of the first server issues them, and does not answer",
+                );
+            }
+            sleep(PAUSE).await;
+            waited += PAUSE;
+        }
+    }
+
+    /// Tries once; or why it is refused for good.
+    async fn enrol(&mut self) -> anyhow::Result<Result<String, String>> {
+        let text = fs::read_to_string(self.folder.join(AUTHORITY))?;
+        let there: Whereabouts = serde_json::from_str(&text)?;
+        if let Some(kept) = self.enrolled.as_ref().filter(|kept| kept.by == there) {
+            return Ok(Ok(kept.pass.clone()));
+        }
+        match self.ask(&there).await? {
+            Reply::Issued(certificates) => {
+                let pass = self.key.pass(&certificates);
+                let enrolled = Enrolled { pass, by: there };
+                Ok(Ok(self.enrolled.insert(enrolled).pass.clone()))
+            }
+            Reply::Refused { reason, text } => Ok(Err(format!("{text} ({reason})"))),
+            Reply::Failed(why) => bail!(why),
+        }
+    }
+
+    /// Asks once.
+    async fn ask(&self, there: &Whereabouts) -> anyhow::Result<Reply> {
+        let mut connector = Connector::without_certificate(&there.certificate)?;
+        let uri = format!("http://{}", there.address).parse()?;
+        let mut stream = connector.call(uri).await?.into_inner();
+        let request = Request {
+            task: self.task,
+            secret: self.secret.clone(),
+            public: self.key.public().to_vec(),
+        };
+        let line = serde_json::to_string(&request)? + "\n";
+        stream.write_all(line.as_bytes()).await?;
+        stream.flush().await?;
+        let mut reply = String::new();
+        stream
+            .take(MESSAGE_BYTES_MAX)
+            .read_to_string(&mut reply)
+            .await?;
+        Ok(serde_json::from_str(&reply)?)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slurm::start::Start;
+    use crate::slurm::task_secrets::Tasked;
     use tradewind_folder::runtime::one_thread;
 
-    fn rank(group: u32) -> Identity {
-        Identity::of_uri(&format!("tradewind:rank/climate/{group}")).unwrap()
+    const TASK: Tasked = Tasked::Rank { group: 1, rank: 0 };
+
+    fn task(restarts: u32) -> TaskName {
+        TaskName::new(Start { job: 7, restarts }, TASK)
     }
 
-    /// A folder with or without a secret.
+    fn rank() -> Identity {
+        Identity::of_uri("tradewind:rank/climate/1").unwrap()
+    }
+
+    /// A folder in which a task has a secret, or without TLS.
     fn folder(tls: bool) -> (tempfile::TempDir, RunFolder) {
         let within = tempfile::tempdir().unwrap();
         let folder = RunFolder::create(&within.path().join("run")).unwrap();
         fs::create_dir_all(folder.file("slurm")).unwrap();
         prepare(&folder, tls).unwrap();
+        task_secrets::make(folder.path(), task(0), &rank()).unwrap();
         (within, folder)
     }
 
+    fn applicant(path: &Path, restarts: u32) -> Applicant {
+        Applicant::new(path, task(restarts)).unwrap().unwrap()
+    }
+
+    /// The private key of a pass.
+    fn key(pass: &str) -> &str {
+        &pass[..pass.find("-----BEGIN CERTIFICATE").unwrap()]
+    }
+
+    async fn refused(applicant: &mut Applicant) -> String {
+        applicant.pass().await.unwrap_err().to_string()
+    }
+
+    /// Refusals that the events tell, once their thread has written this many.
+    async fn told(path: &Path, count: usize) -> Vec<(String, u64)> {
+        let mut told = Vec::new();
+        for _ in 0..600 {
+            let text = fs::read_to_string(path.join(run_files::EVENTS)).unwrap_or_default();
+            let lines = text.lines().filter_map(|line| {
+                let line: serde_json::Value = serde_json::from_str(line).ok()?;
+                let is_refusal = line["kind"] == "caller_refused";
+                let reason = line["reason"].as_str().map(str::to_owned);
+                is_refusal.then_some((reason?, line["times"].as_u64()?))
+            });
+            told = lines.collect();
+            if told.len() >= count {
+                break;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        told
+    }
+
     #[test]
-    fn a_task_with_the_secret_has_a_certificate_issued_and_no_key_is_in_the_folder() {
+    fn a_task_with_a_secret_has_a_certificate_issued_and_no_key_is_in_the_folder() {
         let (_within, folder) = folder(true);
         let path = folder.path();
         one_thread().unwrap().block_on(async {
             let authority = found(path, "climate", "127.0.0.1").await.unwrap().unwrap();
-            let enrolled = enrol(path, &rank(1), None).await.unwrap().unwrap();
+            let mut own = applicant(path, 0);
+            let pass = own.pass().await.unwrap();
             let server = authority.pass(&Identity::Server).unwrap();
             assert!(Credentials::new("", Some(&server)).is_ok());
-            assert!(Credentials::new("", Some(&enrolled.pass)).is_ok());
-            // The next process of the task shows the same, for as long as the authority is the same.
-            let again = enrol(path, &rank(1), Some(enrolled.clone())).await;
-            assert_eq!(again.unwrap().unwrap().pass, enrolled.pass);
+            assert!(Credentials::new("", Some(&pass)).is_ok());
+            // The next process of the task shows the same, for as long as the authority is the same; then the same key.
+            assert_eq!(own.pass().await.unwrap(), pass);
             let _later = found(path, "climate", "127.0.0.1").await.unwrap().unwrap();
-            let other = enrol(path, &rank(1), Some(enrolled.clone())).await;
-            assert_ne!(other.unwrap().unwrap().pass, enrolled.pass);
+            let other = own.pass().await.unwrap();
+            assert_ne!(other, pass);
+            assert_eq!(key(&other), key(&pass));
             // Of all keys a person's alone is in the folder.
             let mut with_keys = Vec::new();
             for entry in [path, &folder.file("slurm")] {
@@ -277,51 +333,53 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_know_the_secret_is_issued_nothing() {
+    fn a_secret_that_is_stolen_after_its_use_is_refused_and_counted() {
         let (_within, folder) = folder(true);
         let path = folder.path();
         one_thread().unwrap().block_on(async {
             found(path, "climate", "127.0.0.1").await.unwrap();
-            folder.write_secret(SECRET, "guessed").unwrap();
-            let error = enrol(path, &Identity::Server, None).await.unwrap_err();
-            let error = error.to_string();
-            assert!(
-                error.contains("the secret is not that of this run"),
-                "{error}"
-            );
+            let (mut own, mut thief) = (applicant(path, 0), applicant(path, 0));
+            assert_eq!(thief.secret, own.secret);
+            let pass = own.pass().await.unwrap();
+            for _ in 0..3 {
+                let why = refused(&mut thief).await;
+                assert!(
+                    why.contains("rank 0 of group 1 in start 0 of job 7 has been used already"),
+                    "{why}"
+                );
+                assert!(why.contains("(used-secret)"), "{why}");
+            }
+            assert_eq!(own.pass().await.unwrap(), pass);
+            // Whoever guesses is told apart.
+            thief.secret = "guessed".into();
+            let why = refused(&mut thief).await;
+            assert!(why.contains("(unknown-secret)"), "{why}");
+            // What comes within a minute of the first is counted in the next one.
+            let want = ["used-secret", "unknown-secret"].map(|word| (word.to_owned(), 1));
+            assert_eq!(told(path, 2).await, want);
+            // Another authority goes by the same files.
+            found(path, "climate", "127.0.0.1").await.unwrap();
+            thief.secret.clone_from(&own.secret);
+            let why = refused(&mut thief).await;
+            assert!(why.contains("(used-secret)"), "{why}");
+            assert_eq!(key(&own.pass().await.unwrap()), key(&pass));
         });
-        let authority = Authority::new("climate").unwrap();
-        let asked = |identity: &str, secret: &str| {
-            let request = Request {
-                secret: secret.into(),
-                identity: identity.into(),
-                public: Key::new().unwrap().public().to_vec(),
-            };
-            enrolment::answer(
-                &authority,
-                "right",
-                &serde_json::to_string(&request).unwrap(),
-            )
-        };
-        assert!(matches!(
-            asked("tradewind:server", "right"),
-            Reply::Issued(_)
-        ));
-        for (identity, secret) in [
-            ("tradewind:server", ""),
-            ("tradewind:server", "righ"),
-            ("tradewind:server", "rightly"),
-            ("tradewind:authority", "right"),
-        ] {
-            assert!(
-                matches!(asked(identity, secret), Reply::Refused(_)),
-                "{identity} {secret}"
-            );
-        }
-        assert!(matches!(
-            enrolment::answer(&authority, "right", "{"),
-            Reply::Refused(_)
-        ));
+    }
+
+    #[test]
+    fn a_secret_that_is_stolen_before_its_use_is_found_by_its_task() {
+        let (_within, folder) = folder(true);
+        let path = folder.path();
+        one_thread().unwrap().block_on(async {
+            found(path, "climate", "127.0.0.1").await.unwrap();
+            let mut own = applicant(path, 0);
+            applicant(path, 0).pass().await.unwrap();
+            let why = refused(&mut own).await;
+            assert!(why.contains("(used-secret)"), "{why}");
+            // The next start of the job has secrets of its own, at the same authority.
+            task_secrets::make(path, task(1), &rank()).unwrap();
+            applicant(path, 1).pass().await.unwrap();
+        });
     }
 
     #[test]
@@ -334,7 +392,7 @@ mod tests {
             prepare(&folder, false).unwrap();
             assert!(!folder.file(run_files::PERSON).exists());
             assert!(found(path, "climate", "127.0.0.1").await.unwrap().is_none());
-            assert!(enrol(path, &rank(0), None).await.unwrap().is_none());
+            assert!(Applicant::new(path, task(0)).unwrap().is_none());
         });
     }
 }

@@ -1,17 +1,18 @@
 //! The messages of enrolment (`enrol.rs`): a line of JSON in each direction.
 
 use serde::{Deserialize, Serialize};
-use tradewind_common::identity::Identity;
-use tradewind_proto::auth::is_same;
 use tradewind_proto::authority::Authority;
+use tradewind_proto::refusal::Reason;
 
-/// What a task asks for.
+pub use super::task_secrets::{NoGood, TaskName, TaskSecrets, Tasked};
+
+/// What a task asks for: to be certified for what it is there for.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Request {
-    /// That of the run or fleet.
+    /// Which task it is.
+    pub task: TaskName,
+    /// That of the task.
     pub secret: String,
-    /// As in a certificate: [`Identity::uri`].
-    pub identity: String,
     /// Its public key, DER: [`Key::public`](tradewind_proto::authority::Key::public).
     pub public: Vec<u8>,
 }
@@ -22,24 +23,52 @@ pub struct Request {
 pub enum Reply {
     /// PEM: its certificate, and the authority's.
     Issued(String),
-    /// Why nothing was issued.
-    Refused(String),
+    /// Nothing was issued, and nothing will be.
+    Refused {
+        /// A word of [`Reason`].
+        reason: String,
+        /// The same for people.
+        text: String,
+    },
+    /// Nothing could be issued now, and why: it may be asked again.
+    Failed(String),
 }
 
-/// The answer to a task's line: a certificate of who it says it is, if it shows the secret.
-pub fn answer(authority: &Authority, secret: &str, line: &str) -> Reply {
-    let refused = |why: &str| Reply::Refused(why.into());
-    let Ok(request) = serde_json::from_str::<Request>(line) else {
-        return refused("what was asked for cannot be understood");
-    };
-    if !is_same(request.secret.as_bytes(), secret.as_bytes()) {
-        return refused("the secret is not that of this run or fleet");
+impl From<NoGood> for Reply {
+    fn from(NoGood { reason, text }: NoGood) -> Self {
+        let reason = reason.word().to_owned();
+        Self::Refused { reason, text }
     }
-    let Some(identity) = Identity::of_uri(&request.identity) else {
-        return refused("nobody of a run or fleet is named");
+}
+
+/// The answer to a task's line: a certificate of whom its secret certifies. `refused` hears of it if there is none.
+pub fn answer(
+    authority: &Authority,
+    secrets: &TaskSecrets,
+    line: &str,
+    refused: impl FnOnce(&NoGood),
+) -> Reply {
+    let used = match serde_json::from_str::<Request>(line) {
+        Ok(request) => {
+            let Request {
+                task,
+                secret,
+                public,
+            } = &request;
+            let issue = |identity: &_| Ok(authority.issue(identity, public)?);
+            secrets.use_for(*task, secret, public, issue)
+        }
+        Err(_) => Ok(Err(NoGood {
+            reason: Reason::Malformed,
+            text: "what was asked for cannot be understood".into(),
+        })),
     };
-    match authority.issue(&identity, &request.public) {
-        Ok(certificates) => Reply::Issued(certificates),
-        Err(error) => refused(&error.to_string()),
+    match used {
+        Ok(Ok(certificates)) => Reply::Issued(certificates),
+        Ok(Err(no_good)) => {
+            refused(&no_good);
+            no_good.into()
+        }
+        Err(error) => Reply::Failed(format!("{error:#}")),
     }
 }

@@ -4,6 +4,7 @@
 mod address;
 mod asked;
 mod attach;
+mod batch_secrets;
 mod cancel;
 mod client;
 mod enrol;
@@ -23,9 +24,11 @@ mod standing;
 mod start;
 mod submit;
 mod task;
+mod task_secrets;
 
 pub use asked::check;
 pub use attach::{Attach, Detach, attach, detach};
+pub use batch_secrets::{Arguments as Secrets, run as secrets};
 pub use cancel::{Cancel, cancel};
 pub use lead::{Arguments as Lead, run as lead};
 pub use queue::{Queued, is_handed_in, queued};

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use tradewind_config::{Config, SLURM_ENDING_S as ENDING_S};
 
+use super::batch_secrets::Step;
 use super::job::{Component, What};
 
 /// Options of srun for every step: the end of a task is not that of the others, and which GPU a rank
@@ -132,6 +133,17 @@ impl Script<'_> {
         say("set -u");
         say(&format!("tradewind={}", quoted(self.program)));
         say(&format!("run={}", quoted(self.folder)));
+        say("");
+        say("# Each task has a secret of its own, by which a certificate is issued to it, once.");
+        let steps = self.components.iter().map(|component| {
+            let Component { what, tasks, .. } = *component;
+            Step { what, tasks }.to_string()
+        });
+        let steps: Vec<String> = steps.collect();
+        say(&format!(
+            "\"$tradewind\" slurm secrets \"$run\" {} || exit",
+            steps.join(" ")
+        ));
         say("");
         say(
             "# A step for each component, so that the end of one is not the end of another. Each task starts its",

@@ -14,12 +14,13 @@ use tokio::time::{interval, sleep, timeout};
 use tradewind_common::exit::Exit;
 use tradewind_common::run_files;
 
-use super::enrol::{self, Enrolled};
+use super::enrol::{self, Applicant};
 use super::run_watch::{self, Next, RunWatch};
 use super::start::{next_life, resumes};
+use super::task_secrets::{TaskName, Tasked};
 use super::{address, gave_up, identity::TaskIdentity};
 use crate::finished::{judge, meaning};
-use crate::secrets::{identity, rank};
+use crate::secrets::identity;
 use crate::supervisor::{Action, Death, Progress, Rules, Supervisor};
 use crate::{LOOK, Member, Process, ProcessEnd, Programs, Role, bare_host, environment};
 use tradewind_config::Config;
@@ -109,8 +110,8 @@ struct SlurmTask {
     log: PathBuf,
     /// Under TLS: of the first server's task.
     authority: Option<Arc<Authority>>,
-    /// Under TLS: of other tasks, once there is one.
-    enrolled: RefCell<Option<Enrolled>>,
+    /// Under TLS: of other tasks, once they have asked for a certificate.
+    applicant: RefCell<Option<Applicant>>,
 }
 
 /// Becomes a rank of an evaluation; returns only if it cannot.
@@ -125,10 +126,16 @@ fn evaluate(run: &Path, identity: &TaskIdentity, group: u32) -> anyhow::Result<E
         host: Some(host),
         ..evaluation(&place, identity.cpus)?
     };
-    let own = rank(&place.config.name, group);
-    let enrolled = one_thread()?.block_on(enrol::enrol(&place.fleet, &own, None))?;
-    let pass = enrolled.as_ref().map(|enrolled| &*enrolled.pass);
-    let environment = environment(&place.token()?, pass, identity.cpus);
+    let task = Tasked::Evaluation {
+        group,
+        rank: identity.task,
+    };
+    let task = TaskName::new(identity.start(), task);
+    let pass = match Applicant::new(&place.fleet, task)? {
+        Some(mut applicant) => Some(one_thread()?.block_on(applicant.pass())?),
+        None => None,
+    };
+    let environment = environment(&place.token()?, pass.as_deref(), identity.cpus);
     let programs = Programs::of(&place.config)?;
     let mut command = programs.rank.command(&arguments.into(), &environment)?;
     let error = command.exec();
@@ -168,7 +175,7 @@ impl SlurmTask {
             identity,
             member,
             authority: None,
-            enrolled: RefCell::default(),
+            applicant: RefCell::default(),
         })
     }
 
@@ -327,15 +334,23 @@ impl SlurmTask {
 
     /// Under TLS, what its process shows.
     async fn pass(&self) -> anyhow::Result<Option<String>> {
-        let own = identity(&self.place.config.name, self.member);
         if let Some(authority) = &self.authority {
+            let own = identity(&self.place.config.name, self.member);
             return Ok(Some(authority.pass(&own)?));
         }
-        let kept = self.enrolled.take();
-        let enrolled = enrol::enrol(&self.place.fleet, &own, kept).await?;
-        let pass = enrolled.as_ref().map(|enrolled| enrolled.pass.clone());
-        self.enrolled.replace(enrolled);
-        Ok(pass)
+        let applicant = match self.applicant.take() {
+            Some(applicant) => Some(applicant),
+            None => {
+                let task = TaskName::new(self.identity.start(), self.member);
+                Applicant::new(&self.place.fleet, task)?
+            }
+        };
+        let Some(mut applicant) = applicant else {
+            return Ok(None);
+        };
+        let pass = applicant.pass().await;
+        self.applicant.replace(Some(applicant));
+        pass.map(Some)
     }
 
     fn server_arguments(&self, server: u32) -> anyhow::Result<ServerArguments> {

@@ -1,10 +1,12 @@
 //! What is said to the authority of certificates, what it answers, and certificates that are shown.
 
+use std::fs;
+
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tradewind_common::identity::Identity;
 use tradewind_fuzz::target;
-use tradewind_launch::slurm::enrolment::{Reply, Request, answer};
+use tradewind_launch::slurm::enrolment::{Reply, Request, TaskName, TaskSecrets, Tasked, answer};
 use tradewind_proto::authority::{Authority, Key};
 use tradewind_proto::tls::Tls;
 
@@ -22,35 +24,80 @@ fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
 
 #[test]
 fn who_does_not_show_the_secret_is_issued_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let own = folder.path().join("slurm/enrolment/7-0");
+    fs::create_dir_all(&own).expect("a folder");
     let authority = Authority::new("climate").expect("an authority");
     let judge =
         Tls::from_pem(&authority.pass(&Identity::Server).expect("a pass")).expect("its own");
     let key = Key::new().expect("a key");
-    let line = |secret: &str, identity: &str| {
+    let name = |task| TaskName {
+        job: 7,
+        restarts: 0,
+        task,
+    };
+    let tasks = [
+        (name(Tasked::Rank { group: 3, rank: 0 }), rank()),
+        (name(Tasked::Server(1)), Identity::Server),
+    ];
+    let line = |secret: &str, task: TaskName| {
         let request = Request {
+            task,
             secret: secret.into(),
-            identity: identity.into(),
             public: key.public().to_vec(),
         };
         serde_json::to_string(&request).expect("JSON") + "\n"
     };
-    let rank = rank().uri();
     let examples = [
-        line(SECRET, &rank),
-        line(SECRET, "tradewind:server"),
-        line("guessed", &rank),
+        line(SECRET, tasks[0].0),
+        line(SECRET, tasks[1].0),
+        line("guessed", tasks[0].0),
     ];
+    let files = ["group-3-rank-0", "server-1"];
+    let secrets = TaskSecrets::of(folder.path());
+    let unused = || {
+        for (file, (_, identity)) in files.iter().zip(&tasks) {
+            let identity = identity.uri();
+            let text = format!(
+                r#"{{"identity":"{identity}","secret":"{SECRET}","made":1e12,"key":null}}"#
+            );
+            fs::write(own.join(file), text).expect("a secret");
+        }
+    };
+    unused();
+    let issued = examples
+        .iter()
+        .map(|line| matches!(answer(&authority, &secrets, line, |_| {}), Reply::Issued(_)));
+    assert!(issued.eq([true, true, false]));
     target!(examples).each(|bytes, _| {
+        unused();
         let line = String::from_utf8_lossy(bytes);
-        let Reply::Issued(pem) = answer(&authority, SECRET, &line) else {
+        let mut refused = None;
+        let first = answer(&authority, &secrets, &line, |no_good| {
+            refused = Some(no_good.clone());
+        });
+        assert_eq!(matches!(first, Reply::Refused { .. }), refused.is_some());
+        let Reply::Issued(pem) = first else {
             return;
         };
-        let request: Request = serde_json::from_str(&line).expect("it was understood");
+        let mut request: Request = serde_json::from_str(&line).expect("it was understood");
         assert_eq!(request.secret, SECRET);
+        let (_, identity) = { &tasks }
+            .iter()
+            .find(|(task, _)| *task == request.task)
+            .expect("a task that has a secret");
         // A key that is none makes a certificate that nobody can show.
-        if let Ok(identity) = judge.judge(Some(&certificates(&pem)[..1])) {
-            assert_eq!(identity.uri(), request.identity);
+        if let Ok(judged) = judge.judge(Some(&certificates(&pem)[..1])) {
+            assert_eq!(judged, *identity);
         }
+        // It is good for this key alone.
+        request.public.push(0);
+        let stolen = serde_json::to_string(&request).expect("JSON");
+        let stolen = answer(&authority, &secrets, &stolen, |_| {});
+        let Reply::Refused { reason, .. } = stolen else {
+            panic!("{stolen:?}");
+        };
+        assert_eq!(reason, "used-secret");
     });
 }
 

@@ -83,8 +83,8 @@ impl Gather {
 
     fn in_main_memory(&mut self, group: &ProcessGroup, flat: &mut Flat) -> Result<(), GroupError> {
         const PLAIN: &str = "made in main memory and not empty";
-        // SAFETY, here and below: `own` and `all` are this gather's alone, which is borrowed exclusively. Views of them
-        // are its own, too, and nothing uses those here; a collective has ended when it returns.
+        // SAFETY: `own` and `all` are this gather's alone, which is borrowed exclusively. Views of them are its own, too,
+        // and nothing uses those here; a collective has ended when it returns.
         let own = unsafe { values_mut(&mut self.own) }.expect(PLAIN);
         let mut rest = &mut *own;
         for range in &self.slices[self.rank] {
@@ -92,7 +92,7 @@ impl Gather {
             flat.get(range.start, place);
             rest = after;
         }
-        // SAFETY: as above.
+        // SAFETY: as of `own`.
         let all = unsafe { values_mut(&mut self.all) }.expect(PLAIN);
         group.all_gather(all, own).map_err(broken)?;
         let (all, length) = (&*all, own.len());

@@ -12,11 +12,12 @@ use tradewind_common::run_files;
 use tradewind_proto::v1::StatusReply;
 use tradewind_server::store::read_address;
 
-use super::super::enrol::enrol;
+use super::super::enrol::Applicant;
 use super::super::handing_in::jobs_of;
 use super::super::job::{self, Component, What};
 use super::super::render::{STEP, shape};
 use super::super::task::evaluation;
+use super::super::task_secrets::{self, TaskName, Tasked};
 use super::super::{client, fleet};
 use super::{ANSWER, Lead, PAUSE, Why};
 use crate::results::{End, finish};
@@ -92,6 +93,9 @@ impl Lead {
             wall: self.clock.elapsed(),
         };
         let exit = finish(&self.place.config, &self.folder, &self.place.fleet, end)?;
+        if let Err(error) = task_secrets::forget(&self.place.fleet, self.start) {
+            tradewind_process::complain!("{error:#}");
+        }
         // Groups that train find the summary and end; those that have not begun never shall.
         if let Err(error) = cancel_waiting(&self.place.path) {
             tradewind_process::complain!("jobs of this run may be left in the queue: {error:#}");
@@ -176,10 +180,10 @@ impl Lead {
         let het = het.map(|number| format!("--het-group={number}"));
         let steps = STEP.split(' ').map(str::to_owned);
         let mut words: Vec<OsString> = steps.chain(het).map(OsString::from).collect();
-        let island = match group.what {
-            What::Group(number) if self.is_island(group) => Some(number),
-            What::Group(_) | What::Servers => None,
+        let What::Group(number) = group.what else {
+            bail!("servers compute nothing");
         };
+        let is_island = self.is_island(group);
         let one = Component {
             tasks: 1,
             tasks_per_node: 1,
@@ -187,32 +191,41 @@ impl Lead {
         };
         // Ranks wait for each other: one that fails ends all.
         words.extend(["--overlap", "--kill-on-bad-exit=1"].map(OsString::from));
-        let shape = shape(if island.is_some() { group } else { &one });
+        let shape = shape(if is_island { group } else { &one });
         words.extend(shape.into_iter().map(OsString::from));
         let config = &self.place.config;
         words.extend(config.slurm.step_options.iter().map(OsString::from));
         let mut srun = Command::new("srun");
         srun.args(words);
-        match island {
-            Some(number) => {
-                srun.arg(std::env::current_exe()?);
-                srun.args(["slurm", "task"]).arg(&self.place.path);
-                srun.args(["evaluation", &number.to_string()]);
-            }
-            None => {
-                // It reads as a rank of the first group does.
-                let own = rank(&config.name, 0);
-                let enrolled = enrol(&self.place.fleet, &own, None).await?;
-                let pass = enrolled.as_ref().map(|enrolled| &*enrolled.pass);
-                let environment = environment(&self.place.token()?, pass, group.cpus);
-                let arguments = evaluation(&self.place, group.cpus)?.into();
-                let command = Programs::of(config)?
-                    .rank
-                    .command(&arguments, &environment)?;
-                srun.arg(command.get_program()).args(command.get_args());
-                let variables = command.get_envs();
-                srun.envs(variables.filter_map(|(name, value)| Some((name, value?))));
-            }
+        let task = |rank| {
+            let task = Tasked::Evaluation {
+                group: number,
+                rank,
+            };
+            TaskName::new(self.start, task)
+        };
+        // It reads as a rank of that group does.
+        let own = rank(&config.name, number);
+        for rank in 0..if is_island { group.tasks } else { 1 } {
+            task_secrets::make(&self.place.fleet, task(rank), &own)?;
+        }
+        if is_island {
+            srun.arg(std::env::current_exe()?);
+            srun.args(["slurm", "task"]).arg(&self.place.path);
+            srun.args(["evaluation", &number.to_string()]);
+        } else {
+            let pass = match Applicant::new(&self.place.fleet, task(0))? {
+                Some(mut applicant) => Some(applicant.pass().await?),
+                None => None,
+            };
+            let environment = environment(&self.place.token()?, pass.as_deref(), group.cpus);
+            let arguments = evaluation(&self.place, group.cpus)?.into();
+            let command = Programs::of(config)?
+                .rank
+                .command(&arguments, &environment)?;
+            srun.arg(command.get_program()).args(command.get_args());
+            let variables = command.get_envs();
+            srun.envs(variables.filter_map(|(name, value)| Some((name, value?))));
         }
         let log = self.folder.file(run_files::EVALUATE_LOG);
         let mut process = Process::start_command(Role::Evaluation, srun, &log)?;

@@ -1,0 +1,456 @@
+//! Secrets that tasks of jobs enrol with: `slurm/enrolment/JOB-RESTARTS/TASK`, one for each task, new ones for each
+//! start of a job. A secret is good for one key, the first that is shown with it, which is written down beside it before
+//! the certificate leaves: so it is worth nothing to whoever reads it later, an answer that was lost can be asked for
+//! again, and a task goes on with its key when the authority is another one.
+
+use std::fmt;
+use std::fs::{self, DirBuilder};
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+use tradewind_common::identity::Identity;
+use tradewind_folder::member::Member;
+use tradewind_process::whole;
+use tradewind_proto::auth::is_same;
+use tradewind_proto::refusal::Reason;
+use tradewind_server::clock::wall;
+
+use super::start::Start;
+use crate::secrets::secret;
+
+/// In the folder of a run or a fleet, where TLS is spoken.
+const FOLDER: &str = "slurm/enrolment";
+
+/// For how long a secret can be used for the first time, seconds: a task waits for the first server for ten
+/// minutes, and clocks of nodes may be an hour apart.
+const FIRST_USE_S: f64 = 7200.0;
+
+/// A task of one start of a job, which has a secret of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskName {
+    /// The job's number.
+    pub job: u32,
+    /// How often the job was started before.
+    pub restarts: u32,
+    /// Which of its tasks.
+    pub task: Tasked,
+}
+
+/// What a task is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tasked {
+    /// A server, by its number.
+    Server(u32),
+    /// A rank of a group.
+    Rank {
+        /// Its group.
+        group: u32,
+        /// Its number in the group.
+        rank: u32,
+    },
+    /// A rank of the evaluation at the end, on the nodes of a group.
+    Evaluation {
+        /// That group.
+        group: u32,
+        /// Its number in the evaluation.
+        rank: u32,
+    },
+}
+
+impl From<Member> for Tasked {
+    fn from(member: Member) -> Self {
+        match member {
+            Member::Server(server) => Self::Server(server),
+            Member::Rank { group, rank } => Self::Rank { group, rank },
+        }
+    }
+}
+
+impl TaskName {
+    pub(super) fn new(start: Start, task: impl Into<Tasked>) -> Self {
+        let Start { job, restarts } = start;
+        let task = task.into();
+        Self {
+            job,
+            restarts,
+            task,
+        }
+    }
+
+    fn path(self, of: &Path) -> PathBuf {
+        let file = match self.task {
+            Tasked::Server(server) => format!("server-{server}"),
+            Tasked::Rank { group, rank } => format!("group-{group}-rank-{rank}"),
+            Tasked::Evaluation { group, rank } => format!("evaluation-{group}-rank-{rank}"),
+        };
+        of_start(of, self.job, self.restarts).join(file)
+    }
+}
+
+impl fmt::Display for TaskName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.task {
+            Tasked::Server(server) => write!(f, "server {server}")?,
+            Tasked::Rank { group, rank } => write!(f, "rank {rank} of group {group}")?,
+            Tasked::Evaluation { group, rank } => {
+                write!(
+                    f,
+                    "rank {rank} of the evaluation on the nodes of group {group}"
+                )?;
+            }
+        }
+        let Self { job, restarts, .. } = self;
+        write!(f, " in start {restarts} of job {job}")
+    }
+}
+
+/// A secret, as it is written down.
+#[derive(Debug, Serialize, Deserialize)]
+struct Written {
+    /// Whom it certifies: [`Identity::uri`].
+    identity: String,
+    secret: String,
+    /// When it was made, seconds since the Unix epoch.
+    made: f64,
+    /// The public key that it was used for.
+    key: Option<Vec<u8>>,
+}
+
+/// Whether certificates are issued in the folder of this run or fleet.
+pub(super) fn are_wanted(folder: &Path) -> bool {
+    folder.join(FOLDER).is_dir()
+}
+
+/// Makes tasks of later jobs have secrets, or none.
+pub(super) fn prepare(folder: &Path, tls: bool) -> anyhow::Result<()> {
+    let all = folder.join(FOLDER);
+    // Groups in jobs of their own, and runs on a fleet, may outlive the job of the servers, with their secrets.
+    if tls && all.is_dir() {
+        return Ok(());
+    }
+    let removed = match all.is_dir() {
+        true => fs::remove_dir_all(&all),
+        // Earlier versions had one secret for all.
+        false => fs::remove_file(&all),
+    };
+    match removed {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("cannot remove {}", all.display()));
+        }
+        _ if tls => make_folder(&all),
+        _ => Ok(()),
+    }
+}
+
+/// Makes a new secret for a task of this start, which certifies this identity, where certificates are issued.
+pub(super) fn make(folder: &Path, task: TaskName, identity: &Identity) -> anyhow::Result<()> {
+    if !are_wanted(folder) {
+        return Ok(());
+    }
+    make_folder(&of_start(folder, task.job, task.restarts))?;
+    let written = Written {
+        identity: identity.uri(),
+        secret: secret()?,
+        made: wall(),
+        key: None,
+    };
+    Ok(written.write(&task.path(folder))?)
+}
+
+/// Makes the secrets void that earlier starts of a job have left.
+pub(super) fn forget_before(folder: &Path, start: Start) -> anyhow::Result<()> {
+    (0..start.restarts).try_for_each(|restarts| forget(folder, Start { restarts, ..start }))
+}
+
+/// Makes the secrets of a start void, whether they were used or not.
+pub(super) fn forget(folder: &Path, start: Start) -> anyhow::Result<()> {
+    let own = of_start(folder, start.job, start.restarts);
+    match fs::remove_dir_all(&own) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", own.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The secret of a task, which it shows.
+pub(super) fn of_task(folder: &Path, task: TaskName) -> anyhow::Result<String> {
+    let path = task.path(folder);
+    match Written::read(&path) {
+        Ok(Some(written)) => Ok(written.secret),
+        Ok(None) => bail!(
+            "{task} has no secret to have a certificate issued for: there is no {}, which the batch script makes \
+             by `tradewind slurm secrets`",
+            path.display()
+        ),
+        Err(error) => Err(error),
+    }
+}
+
+/// Why a secret is no good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoGood {
+    /// The word for programs.
+    pub reason: Reason,
+    /// For people.
+    pub text: String,
+}
+
+/// The secrets of a run or a fleet, as its authority goes by them.
+#[derive(Debug)]
+pub struct TaskSecrets {
+    folder: PathBuf,
+    /// Of two who show one secret at a time the first is looked at before the second.
+    one_at_a_time: Mutex<()>,
+}
+
+impl TaskSecrets {
+    /// Those in this folder of a run or a fleet.
+    pub fn of(folder: &Path) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            one_at_a_time: Mutex::default(),
+        }
+    }
+
+    /// Uses a task's secret for a key: whatever `issue` makes for whom the secret certifies, once it is written down
+    /// that the secret is good for this key alone.
+    ///
+    /// # Errors
+    /// The files cannot be read or written, or `issue` fails: then nothing has been used.
+    pub(super) fn use_for<T>(
+        &self,
+        task: TaskName,
+        shown: &str,
+        key: &[u8],
+        issue: impl FnOnce(&Identity) -> anyhow::Result<T>,
+    ) -> anyhow::Result<Result<T, NoGood>> {
+        let _one = self
+            .one_at_a_time
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let path = task.path(&self.folder);
+        let known = Written::read(&path)?;
+        let known = known.filter(|known| is_same(known.secret.as_bytes(), shown.as_bytes()));
+        let no_good = |reason, text| Ok(Err(NoGood { reason, text }));
+        let Some(known) = known else {
+            let text = format!("the secret that was shown is not that of {task}");
+            return no_good(Reason::UnknownSecret, text);
+        };
+        match &known.key {
+            Some(used) if used != key => {
+                let text = format!(
+                    "the secret of {task} has been used already, for another key: it is not known to that task alone"
+                );
+                return no_good(Reason::UsedSecret, text);
+            }
+            None if wall() - known.made > FIRST_USE_S => {
+                let text = format!(
+                    "the secret of {task} is older than {} hours, and was never used",
+                    FIRST_USE_S / 3600.0
+                );
+                return no_good(Reason::ExpiredSecret, text);
+            }
+            Some(_) | None => {}
+        }
+        let identity = Identity::of_uri(&known.identity);
+        let identity = identity.with_context(|| format!("{} names nobody", path.display()))?;
+        let issued = issue(&identity)?;
+        if known.key.is_none() {
+            let key = Some(key.to_vec());
+            Written { key, ..known }.write(&path)?;
+        }
+        Ok(Ok(issued))
+    }
+}
+
+impl Written {
+    /// `None` if there is none.
+    fn read(path: &Path) -> anyhow::Result<Option<Self>> {
+        let cannot = || format!("cannot read {}", path.display());
+        match fs::read_to_string(path) {
+            Ok(text) => serde_json::from_str(&text).with_context(cannot).map(Some),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(cannot),
+        }
+    }
+
+    fn write(&self, path: &Path) -> std::io::Result<()> {
+        let text = serde_json::to_string(self)?;
+        // Not synced: thousands of tasks enrol at once. A file that a power cut has left empty is no secret.
+        whole::write_secret(path, text)
+    }
+}
+
+fn of_start(folder: &Path, job: u32, restarts: u32) -> PathBuf {
+    folder.join(FOLDER).join(format!("{job}-{restarts}"))
+}
+
+fn make_folder(path: &Path) -> anyhow::Result<()> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.with_context(|| format!("cannot make {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RANK: Tasked = Tasked::Rank { group: 1, rank: 3 };
+
+    fn task(job: u32, restarts: u32) -> TaskName {
+        TaskName::new(Start { job, restarts }, RANK)
+    }
+
+    fn rank() -> Identity {
+        Identity::of_uri("tradewind:rank/climate/1").unwrap()
+    }
+
+    /// A folder in which the first start of job 7 has a secret for a rank.
+    fn folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        prepare(folder.path(), true).unwrap();
+        make(folder.path(), task(7, 0), &rank()).unwrap();
+        folder
+    }
+
+    /// Whom a secret certifies, or the word for why it is no good.
+    fn used(folder: &Path, task: TaskName, shown: &str, key: &str) -> Result<String, &'static str> {
+        let secrets = TaskSecrets::of(folder);
+        let used = secrets.use_for(task, shown, key.as_bytes(), |identity| Ok(identity.uri()));
+        used.unwrap().map_err(|no_good| no_good.reason.word())
+    }
+
+    #[test]
+    fn a_secret_certifies_one_key_of_whom_it_was_made_for() {
+        let folder = folder();
+        let folder = folder.path();
+        let secret = of_task(folder, task(7, 0)).unwrap();
+        let own = Ok(rank().uri());
+        assert_eq!(used(folder, task(7, 0), &secret, "own"), own);
+        assert_eq!(
+            used(folder, task(7, 0), &secret, "own"),
+            own,
+            "the answer was lost"
+        );
+        for stolen in ["stolen", "", "ow", "owns"] {
+            let refused = used(folder, task(7, 0), &secret, stolen);
+            assert_eq!(refused, Err("used-secret"), "{stolen}");
+        }
+        assert_eq!(used(folder, task(7, 0), &secret, "own"), own);
+    }
+
+    #[test]
+    fn nothing_is_used_by_what_is_refused() {
+        let folder = folder();
+        let folder = folder.path();
+        let secret = of_task(folder, task(7, 0)).unwrap();
+        for shown in ["", &secret[1..], &format!("{secret}0")] {
+            let refused = used(folder, task(7, 0), shown, "guessed");
+            assert_eq!(refused, Err("unknown-secret"), "{shown}");
+        }
+        let server = TaskName {
+            task: Tasked::Server(1),
+            ..task(7, 0)
+        };
+        for other in [task(7, 1), task(8, 0), server] {
+            let refused = used(folder, other, &secret, "other");
+            assert_eq!(refused, Err("unknown-secret"), "{other}");
+        }
+        let failed = TaskSecrets::of(folder).use_for::<()>(task(7, 0), &secret, b"bad", |_| {
+            bail!("no certificate of such a key")
+        });
+        assert!(failed.is_err());
+        let own = used(folder, task(7, 0), &secret, "own");
+        assert_eq!(own, Ok(rank().uri()));
+    }
+
+    #[test]
+    fn a_task_that_slurm_starts_again_has_a_new_secret_and_the_one_before_is_void() {
+        let folder = folder();
+        let folder = folder.path();
+        let before = of_task(folder, task(7, 0)).unwrap();
+        make(folder, task(8, 0), &rank()).unwrap();
+        forget_before(
+            folder,
+            Start {
+                job: 7,
+                restarts: 1,
+            },
+        )
+        .unwrap();
+        make(folder, task(7, 1), &rank()).unwrap();
+        let again = of_task(folder, task(7, 1)).unwrap();
+        assert_ne!(again, before);
+        for at in [task(7, 0), task(7, 1)] {
+            assert_eq!(used(folder, at, &before, "stolen"), Err("unknown-secret"));
+        }
+        assert_eq!(used(folder, task(7, 1), &again, "own"), Ok(rank().uri()));
+        // Those of another job are not touched.
+        let other = of_task(folder, task(8, 0)).unwrap();
+        assert_eq!(used(folder, task(8, 0), &other, "other"), Ok(rank().uri()));
+        forget(
+            folder,
+            Start {
+                job: 8,
+                restarts: 0,
+            },
+        )
+        .unwrap();
+        assert_eq!(
+            used(folder, task(8, 0), &other, "other"),
+            Err("unknown-secret"),
+            "its run is over"
+        );
+    }
+
+    #[test]
+    fn a_secret_that_nobody_used_in_time_is_void_and_one_that_was_used_is_not() {
+        let folder = folder();
+        let folder = folder.path();
+        let path = task(7, 0).path(folder);
+        let old = |key: Option<&str>| {
+            let mut written = Written::read(&path).unwrap().unwrap();
+            written.made = wall() - FIRST_USE_S - 10.0;
+            written.key = key.map(Vec::from);
+            written.write(&path).unwrap();
+            written.secret
+        };
+        let secret = old(None);
+        let late = used(folder, task(7, 0), &secret, "own");
+        assert_eq!(late, Err("expired-secret"));
+        let secret = old(Some("own"));
+        assert_eq!(used(folder, task(7, 0), &secret, "own"), Ok(rank().uri()));
+    }
+
+    #[test]
+    fn secrets_are_their_owners_alone_and_none_are_made_without_tls() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = folder();
+        let folder = folder.path();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let file = task(7, 0).path(folder);
+        assert_eq!(mode(&file), 0o600);
+        assert_eq!(mode(file.parent().unwrap()), 0o700);
+        assert_eq!(mode(&folder.join(FOLDER)), 0o700);
+        // Tasks of other jobs may be under way.
+        prepare(folder, true).unwrap();
+        assert!(file.exists());
+        prepare(folder, false).unwrap();
+        make(folder, task(7, 1), &rank()).unwrap();
+        assert!(!are_wanted(folder));
+        // Of an earlier version.
+        fs::write(folder.join(FOLDER), "one for all").unwrap();
+        prepare(folder, true).unwrap();
+        assert!(are_wanted(folder));
+        let missing = of_task(folder, task(7, 1)).unwrap_err().to_string();
+        assert!(
+            missing.contains("rank 3 of group 1 in start 1 of job 7 has no secret"),
+            "{missing}"
+        );
+    }
+}
