@@ -126,10 +126,14 @@ demo-deepcam: data-climate
 demo-climate-boxes: data-climate
 	target/release/tradewind run deploy/configs/climate-boxes.toml
 
+# A process of tests computes with one thread: PyTorch's threads wait for each other busily, while other tests need
+# the cores. Runs that tests start have what a run has.
+ONE_THREAD := OMP_NUM_THREADS=1
+
 test: setup
 	$(call say,building and running the tests (the first build takes 5 to 15 minutes on 2 cores))
 	$(if $(TRADEWIND_BUILT),,cargo build --workspace --bins)
-	cargo test --workspace
+	$(ONE_THREAD) cargo test --workspace
 	@$(MAKE) --no-print-directory python-test
 
 # The Python package where it lies: worker/python is to be on PYTHONPATH. All libraries are built at once,
@@ -143,7 +147,7 @@ python-here = LD_LIBRARY_PATH=$(abspath $(2)) PYTHONPATH=$(abspath $(2)):$(abspa
 # They wait more than they compute: each file is a process, and what it prints is shown when it ends. The longest
 # begins first, so that it is not alone at the end.
 python-tests = cd worker/python/tests && printf '%s\n' test_islands.py test_*.py | awk '!seen[$$0]++' | xargs -P 4 -I{} bash -c \
-  'told=$$($(call python-here,$(1),$(2)) -m unittest {} 2>&1); status=$$?; printf "%s\n%s\n" {} "$$told"; exit $$status'
+  'told=$$($(ONE_THREAD) $(call python-here,$(1),$(2)) -m unittest {} 2>&1); status=$$?; printf "%s\n%s\n" {} "$$told"; exit $$status'
 PYTHON_HERE = $(call python-here,$(VENV),$(TORCH_WITHOUT_NVIDIA))
 python-test: python $(TORCH_WITHOUT_NVIDIA)
 	$(call say,running scripts in Python as ranks)
@@ -195,7 +199,7 @@ deny: $(DENY)
 
 python-examples: python $(TORCH_WITHOUT_NVIDIA) $(LIGHTNING)
 	$(call say,running the examples of scripts)
-	$(PYTHON_HERE) -m unittest discover --start-directory examples/pytorch
+	$(ONE_THREAD) $(PYTHON_HERE) -m unittest discover --start-directory examples/pytorch
 
 # A wheel for every CPython from 3.11 on, in target/wheels. PROFILE=dev builds it as the tests are.
 MATURIN := $(DEPS)/maturin-1.16.0.stamp
@@ -365,7 +369,9 @@ gpu-check: setup nccl
 	  echo "not run: here is no GPU that nvidia-smi shows, or no $(PYTHON) with torch 2.11; elsewhere: tar -xf $(notdir $(GPU_CHECK)).tar.gz && gpu-check/run.sh"; \
 	fi
 
-API := RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+# rustdoc takes what clippy has checked, as cargo clippy has cargo check it; otherwise everything is checked once more.
+CLIPPY := RUSTC_WORKSPACE_WRAPPER=$$(rustc --print sysroot)/bin/clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
+API := $(CLIPPY) RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 lint: setup
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets -- -D warnings

@@ -116,7 +116,7 @@ impl Picture {
         self.paint(&area, &RASTER).map_err(|e| e.to_string())?;
         area.present().map_err(|e| e.to_string())?;
         drop(area);
-        Ok(average(&large, w as usize, PNG_ENLARGED as usize))
+        Ok(average(&large, w as usize))
     }
 
     /// Writes the picture as PNG.
@@ -295,20 +295,27 @@ fn register() {
     });
 }
 
-/// Every `k` by `k` pixels of RGB rows of `width` pixels become their mean.
-fn average(large: &[u8], width: usize, k: usize) -> Vec<u8> {
-    let small_width = width / k;
-    let mut small = Vec::with_capacity(large.len() / (k * k));
-    for band in large.chunks_exact(3 * width * k) {
-        let mut sums = vec![0_usize; 3 * small_width];
+/// Every [`PNG_ENLARGED`] by [`PNG_ENLARGED`] pixels of RGB rows of `width` pixels become their mean. There are
+/// millions: each step of an iterator takes a whole row of such a square, as tests draw pictures unoptimised.
+fn average(large: &[u8], width: usize) -> Vec<u8> {
+    const SIDE: usize = PNG_ENLARGED as usize;
+    const AREA: u16 = (SIDE * SIDE) as u16;
+    let mean = |sum: u16| ((sum + AREA / 2) / AREA) as u8;
+    let mut small = Vec::with_capacity(large.len() / (SIDE * SIDE));
+    for band in large.chunks_exact(3 * width * SIDE) {
+        let mut sums = vec![[0; 3]; width / SIDE];
         for row in band.chunks_exact(3 * width) {
-            for (x, pixel) in row.chunks_exact(3).enumerate() {
-                for (sum, &value) in sums[3 * (x / k)..].iter_mut().zip(pixel) {
-                    *sum += usize::from(value);
-                }
+            let (parts, _) = row.as_chunks::<{ 3 * SIDE }>();
+            for ([red, green, blue], part) in sums.iter_mut().zip(parts) {
+                let [r0, g0, b0, r1, g1, b1, r2, g2, b2] = *part;
+                *red += u16::from(r0) + u16::from(r1) + u16::from(r2);
+                *green += u16::from(g0) + u16::from(g1) + u16::from(g2);
+                *blue += u16::from(b0) + u16::from(b1) + u16::from(b2);
             }
         }
-        small.extend(sums.iter().map(|sum| ((sum + k * k / 2) / (k * k)) as u8));
+        for [red, green, blue] in sums {
+            small.extend_from_slice(&[mean(red), mean(green), mean(blue)]);
+        }
     }
     small
 }

@@ -9,6 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
+use tradewind_common::environment::OMP_NUM_THREADS;
 use tradewind_common::record::StepRecord;
 use tradewind_config::Config;
 
@@ -214,6 +215,8 @@ impl Run {
             None => command.env_remove("LD_LIBRARY_PATH"),
         };
         let child = command
+            // That of the tests is not a person's choice.
+            .env_remove(OMP_NUM_THREADS)
             .arg(verb.0)
             .arg(file(verb.1))
             .arg("--out")
