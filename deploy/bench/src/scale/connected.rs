@@ -17,6 +17,7 @@ use tradewind_launch::run::secret;
 use tradewind_launch::{Process, Role, beside, environment};
 use tradewind_programs::worker::THREADS;
 
+use super::joining::Reached;
 use super::table::{ScaleReport, Scaled};
 use super::{Figure, coordinator, joining};
 use crate::Stop;
@@ -25,8 +26,8 @@ use crate::folder::measured;
 use crate::orders::{Done, Order, Ready, Work};
 use crate::usage::{anonymous_bytes, cpu_seconds, descriptors};
 
-/// The run that they are in.
-pub(crate) const RUN: &str = "scale";
+/// The run of all of them.
+pub(crate) const RUN: &str = joining::RUN;
 
 /// As `liveness.lease_ms` is by default.
 const LEASE: Duration = Duration::from_secs(20);
@@ -41,9 +42,10 @@ const DESCRIPTORS_KEPT: u64 = 256;
 /// How long nothing is asked of the server before its memory is looked at.
 const SETTLING: Duration = Duration::from_secs(3);
 
-/// One block, and groups of one rank under the default lease.
-pub(crate) fn spec(groups: u32) -> RunSpec {
-    let mut spec = coordinator::spec(1, groups);
+/// A block on each server, with a copy on another one if there is one, and groups of one rank under the default lease.
+pub(crate) fn spec(servers: u32, groups: u32) -> RunSpec {
+    let mut spec = coordinator::spec(servers, groups);
+    spec.faults.replication = servers.min(2);
     spec.lease_ms = LEASE.as_millis() as u64;
     spec.faults.patience_ms = 2 * spec.lease_ms;
     spec
@@ -177,9 +179,9 @@ impl Observed {
 }
 
 /// A process that holds ranks; it ends when it is dropped.
-struct Ranks {
+pub(super) struct Ranks {
     process: Process,
-    pipe: Pipe,
+    pub(super) pipe: Pipe,
 }
 
 impl Drop for Ranks {
@@ -200,27 +202,7 @@ async fn observe(
     let (server, reached) = joining::start(None, folder, &token, server_threads, connections)?;
     let pid = server.pid();
     let alone = Use::of(pid)?;
-    let mut all = Vec::new();
-    let mut first = 0;
-    while first < groups {
-        let count = RANKS_A_PROCESS.min(groups - first);
-        let words = [
-            "ranks".to_owned(),
-            format!("--groups={groups}"),
-            format!("--first={first}"),
-            format!("--count={count}"),
-            format!("--coordinator={}", reached.by(first.into())),
-        ];
-        all.push(start(
-            folder,
-            &token,
-            all.len() as u32,
-            &words.map(OsString::from),
-        )?);
-        first += count;
-    }
-    let ready = all.iter_mut().map(|ranks| ranks.pipe.answer::<Ready>());
-    try_join_all(ready).await.context("not all ranks connect")?;
+    let mut all = connect(folder, &token, &reached, groups, &[]).await?;
     // The first exchange of each makes what later ones use again.
     exchange(&mut all).await?;
     sleep(SETTLING).await;
@@ -244,6 +226,34 @@ async fn observe(
         pushes: u64::from(rounds) * u64::from(groups),
         pushing_seconds,
     })
+}
+
+/// Starts processes that hold a rank of each group, with further words, and waits until all ranks are connected.
+pub(super) async fn connect(
+    folder: &Path,
+    token: &str,
+    reached: &Reached,
+    groups: u32,
+    words: &[&str],
+) -> anyhow::Result<Vec<Ranks>> {
+    let mut all = Vec::new();
+    let mut first = 0;
+    while first < groups {
+        let count = RANKS_A_PROCESS.min(groups - first);
+        let mut own: Vec<OsString> = vec![
+            "ranks".into(),
+            format!("--groups={groups}").into(),
+            format!("--first={first}").into(),
+            format!("--count={count}").into(),
+            format!("--coordinator={}", reached.by(first.into())).into(),
+        ];
+        own.extend(words.iter().map(OsString::from));
+        all.push(start(folder, token, all.len() as u32, &own)?);
+        first += count;
+    }
+    let ready = all.iter_mut().map(|ranks| ranks.pipe.answer::<Ready>());
+    try_join_all(ready).await.context("not all ranks connect")?;
+    Ok(all)
 }
 
 fn start(folder: &Path, token: &str, index: u32, words: &[OsString]) -> anyhow::Result<Ranks> {
