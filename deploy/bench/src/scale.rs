@@ -201,8 +201,11 @@ fn check(arguments: &Arguments) -> Result<(), String> {
     {
         return Err(format!("--joining is {ranks}, not 1 to {GROUP_SIZE_MAX}"));
     }
-    if arguments.connected || arguments.failover {
+    if arguments.connected {
         connected::check(&arguments.groups)?;
+    }
+    if arguments.failover {
+        failover::check(&arguments.groups)?;
     }
     if arguments.pushes == 0 {
         return Err("--pushes is 0; at least 1 is timed".into());

@@ -16,7 +16,7 @@ use tradewind_programs::server::{CoordinatorAt, ServerArguments};
 use tradewind_programs::worker::THREADS;
 
 use super::Figure;
-use super::connected::{Ranks, connect};
+use super::connected::{Ranks, connect, possible};
 use super::joining::Reached;
 use super::table::{ScaleReport, Scaled};
 use crate::Stop;
@@ -34,6 +34,16 @@ const SETTLING: Duration = Duration::from_secs(3);
 
 /// After all are served again: whoever was lost is known by then.
 const WATCHED: Duration = Duration::from_secs(3);
+
+/// A rank's connections to the server that is left: for the coordinator, and for exchanges with each shard.
+const CONNECTIONS_A_RANK: u32 = 1 + SERVERS;
+
+/// What of it cannot be measured, and the way out.
+pub(super) fn check(groups: &[u32]) -> Result<(), String> {
+    let most = groups.iter().max().copied().unwrap_or(0);
+    let connections = CONNECTIONS_A_RANK * most;
+    possible(most, connections, connections)
+}
 
 /// Measures all numbers of groups, each with servers of its own.
 pub(super) fn measure(groups: &[u32], server_threads: usize) -> Result<ScaleReport, Stop> {
@@ -59,9 +69,11 @@ struct Observed {
     after: Vec<f64>,
     /// And once more.
     again: Vec<f64>,
-    /// Processor time of the server that is left, while they came.
+    /// Processor time of the server that is left, while they came; it holds the coordinator.
     cpu_seconds: f64,
-    /// Ranks of which the coordinator says that they were lost.
+    /// Shards of which it says that the other server has them now.
+    promoted: usize,
+    /// Ranks of which it says that they were lost.
     lost: usize,
 }
 
@@ -75,6 +87,7 @@ impl Observed {
             Figure::seconds("a server dies: last rank served", last(&self.after)),
             Figure::seconds("afterwards: last rank served", last(&self.again)),
             Figure::seconds("other server: processor time", self.cpu_seconds),
+            Figure::count("shards taken over", self.promoted as f64),
             Figure::count("ranks lost", self.lost as f64),
         ]
     }
@@ -113,13 +126,16 @@ async fn observe(folder: &Path, groups: u32, threads: usize) -> anyhow::Result<O
     let cpu_seconds = cpu_seconds(left)? - spent;
     let again = exchange(&mut all).await?;
     sleep(WATCHED).await;
-    let events = read_to_string(folder.join("events.jsonl")).unwrap_or_default();
+    let events =
+        read_to_string(folder.join("events.jsonl")).context("the coordinator tells nothing")?;
+    let count = |kind: &str| events.matches(&format!("\"{kind}\"")).count();
     Ok(Observed {
         before,
         after,
         again,
         cpu_seconds,
-        lost: events.matches("\"rank_lost\"").count(),
+        promoted: count("promoted"),
+        lost: count("rank_lost"),
     })
 }
 
@@ -181,9 +197,10 @@ mod tests {
             after: vec![1.5, 4.0, 1.25],
             again: vec![0.5, 0.25],
             cpu_seconds: 2.0,
+            promoted: 1,
             lost: 3,
         };
         let values: Vec<_> = observed.figures().iter().map(|f| f.value).collect();
-        assert_eq!(values, [0.3, 1.25, 4.0, 0.5, 2.0, 3.0]);
+        assert_eq!(values, [0.3, 1.25, 4.0, 0.5, 2.0, 1.0, 3.0]);
     }
 }
