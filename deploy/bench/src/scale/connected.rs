@@ -206,6 +206,8 @@ async fn observe(
     let connections = u64::from(CONNECTIONS_A_RANK * groups);
     let (server, reached) = joining::start(None, folder, &token, server_threads, connections)?;
     let pid = server.pid();
+    // It listens before it has opened all that it needs for itself.
+    sleep(SETTLING).await;
     let alone = Use::of(pid)?;
     let mut all = connect(folder, &token, &reached, groups, &[]).await?;
     // The first exchange of each makes what later ones use again.
