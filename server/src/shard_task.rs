@@ -296,7 +296,7 @@ impl ShardTask {
                         {
                             self.moved.pulled += reply.fresh.bytes() as u64;
                         }
-                        let _ = answers.send(result);
+                        let _ = answers.send(Box::new(result));
                     }
                 }
                 Output::Record { to, record } => self.copies.send(to, record),

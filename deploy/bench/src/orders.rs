@@ -42,7 +42,7 @@ pub struct Ready {
 pub struct Done {
     /// From the order to the end of the last repetition.
     pub elapsed: f64,
-    /// Of each repetition.
+    /// Of each repetition; of each rank, where several work at once.
     pub seconds: Vec<f64>,
 }
 
@@ -82,9 +82,7 @@ impl FromStr for Order {
 
 /// Tells that the client is ready and obeys its orders until its input ends.
 pub fn obey(ready: &Ready, mut work: impl FnMut(Work) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    say(serde_json::to_string(ready)?);
-    for line in std::io::stdin().lines() {
-        let order: Order = line?.parse()?;
+    answer(ready, |order| {
         let whole = Stopwatch::start();
         let mut lap = whole;
         let mut seconds = Vec::new();
@@ -92,6 +90,20 @@ pub fn obey(ready: &Ready, mut work: impl FnMut(Work) -> anyhow::Result<()>) -> 
             work(order.work)?;
             seconds.push(lap.lap().as_secs_f64());
         }
+        Ok(seconds)
+    })
+}
+
+/// The same, where the work of an order is another: it says which times are told.
+pub fn answer(
+    ready: &Ready,
+    mut work: impl FnMut(Order) -> anyhow::Result<Vec<f64>>,
+) -> anyhow::Result<()> {
+    say(serde_json::to_string(ready)?);
+    for line in std::io::stdin().lines() {
+        let order: Order = line?.parse()?;
+        let whole = Stopwatch::start();
+        let seconds = work(order)?;
         let elapsed = whole.elapsed().as_secs_f64();
         say(serde_json::to_string(&Done { elapsed, seconds })?);
     }

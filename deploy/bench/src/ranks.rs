@@ -1,4 +1,4 @@
-//! A client process of `bench scale --connected`: many groups of one rank. Each joins, holds its lease and
+//! A client process of `bench scale --connected` and `--failover`: many groups of one rank. Each joins, holds its lease and
 //! exchanges as the rank of a worker does, so that to a server it looks like as many processes.
 
 use std::sync::Arc;
@@ -11,17 +11,21 @@ use tradewind_client::membership::Membership;
 use tradewind_client::network::Reach;
 use tradewind_client::rank_process::RankProcess;
 use tradewind_client::rank_settings::RankSettings;
+use tradewind_client::stopwatch::Stopwatch;
 use tradewind_client::streams::Streams;
 use tradewind_common::schedule::Seen;
-use tradewind_common::{GroupId, Rank, RunId};
+use tradewind_common::{GroupId, Layout, Rank, RunId};
 use tradewind_proto::auth::Credentials;
 
 use super::model::{gradient, values};
-use super::orders::{Ready, Work, obey};
+use super::orders::{Ready, Work, answer, obey};
 use super::scale::connected::{RUN, spec};
 
 /// How long an unreachable server is tried again.
 const RETRY: Duration = Duration::from_secs(60);
+
+/// The stack of a rank's thread: of so many only what is used takes memory.
+const STACK_BYTES: usize = 1 << 20;
 
 /// The only process of its rank in its run.
 const LIFE: u64 = 1;
@@ -37,6 +41,12 @@ pub struct Arguments {
     /// How many are.
     #[arg(long)]
     count: u32,
+    /// Servers of the fleet.
+    #[arg(long, default_value_t = 1)]
+    servers: u32,
+    /// All work at the same time, each on a thread of its own.
+    #[arg(long)]
+    together: bool,
     /// Address (host:port) of the coordinator.
     #[arg(long)]
     coordinator: String,
@@ -55,7 +65,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .worker_threads(1)
         .enable_all()
         .build()?;
-    let spec = Arc::new(spec(arguments.groups));
+    let spec = Arc::new(spec(arguments.servers, arguments.groups));
     let layout = Arc::new(spec.check()?);
     let lease = Duration::from_millis(spec.lease_ms);
     let reach = Reach {
@@ -98,27 +108,67 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         });
     }
     let ready = Ready {
-        servers: 1,
+        servers: arguments.servers as usize,
         bytes: 4 * layout.elements(),
     };
-    obey(&ready, |work| {
-        ranks
-            .iter_mut()
-            .try_for_each(|rank| rank.work(work, &gradient, &mut values))
-    })?;
+    if arguments.together {
+        answer(&ready, |order| {
+            together(&mut ranks, order.work, &layout, &gradient)
+        })?;
+    } else {
+        obey(&ready, |work| {
+            let mut ranks = ranks.iter_mut();
+            ranks.try_for_each(|rank| rank.work(work, &layout, &gradient, &mut values))
+        })?;
+    }
     for rank in &mut ranks {
         rank.membership.leave(Vec::new())?;
     }
     Ok(())
 }
 
+/// Has all ranks work at once; how long each took, seconds.
+fn together(
+    ranks: &mut [Connected],
+    work: Work,
+    layout: &Layout,
+    gradient: &[f32],
+) -> anyhow::Result<Vec<f64>> {
+    std::thread::scope(|scope| {
+        let started: std::io::Result<Vec<_>> = (ranks.iter_mut())
+            .map(|rank| {
+                let builder = std::thread::Builder::new().stack_size(STACK_BYTES);
+                builder.spawn_scoped(scope, move || {
+                    let watch = Stopwatch::start();
+                    let mut values = vec![0.0; gradient.len()];
+                    rank.work(work, layout, gradient, &mut values)?;
+                    Ok(watch.elapsed().as_secs_f64())
+                })
+            })
+            .collect();
+        let started = started.context("a rank has no thread of its own")?;
+        let ended = started.into_iter().map(|rank| rank.join());
+        ended
+            .map(|rank| rank.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
+}
+
 impl Connected {
     /// Moves the vector once.
-    fn work(&mut self, work: Work, gradient: &[f32], mut values: &mut [f32]) -> anyhow::Result<()> {
+    fn work(
+        &mut self,
+        work: Work,
+        layout: &Layout,
+        gradient: &[f32],
+        mut values: &mut [f32],
+    ) -> anyhow::Result<()> {
         let Streams { exchange, wire } = &mut self.streams;
         let purpose = Purpose::Gradient { samples: 1 };
-        // Its one block is all of it.
-        let source = |_| gradient.into();
+        let source = |block| {
+            let block = layout.block(block).expect("one of its slice");
+            gradient[block.elements.clone()].into()
+        };
         let seen = self.seen;
         let moved = wire.block_on(async {
             match work {

@@ -6,6 +6,7 @@
 
 pub(crate) mod connected;
 mod coordinator;
+mod failover;
 mod joining;
 mod shard;
 mod table;
@@ -44,6 +45,7 @@ pub(super) struct Figure {
 pub(super) enum Unit {
     /// Of time.
     Microseconds,
+    Seconds,
     Bytes,
     /// Messages, or entries that are looked at.
     Count,
@@ -54,6 +56,7 @@ impl Unit {
     fn text(self) -> &'static str {
         match self {
             Self::Microseconds => "µs",
+            Self::Seconds => "s",
             Self::Bytes => "B",
             Self::Count => "",
         }
@@ -84,6 +87,10 @@ pub struct Arguments {
     /// it is idle, and when it pushes.
     #[arg(long, conflicts_with_all = ["of", "runs", "joining"])]
     connected: bool,
+    /// Instead of asking a core, connect a rank of each group to two real servers, which hold copies for each other, and
+    /// kill one: how long it takes until all ranks are served again.
+    #[arg(long, conflicts_with_all = ["of", "runs", "joining", "connected"])]
+    failover: bool,
     /// With --connected, pushes that are timed, at least.
     #[arg(
         long,
@@ -100,7 +107,7 @@ pub struct Arguments {
         requires = "connected"
     )]
     idle_seconds: f64,
-    /// With --joining or --connected, threads of the server.
+    /// With --joining, --connected or --failover, threads of each server.
     #[arg(long, value_name = "N", default_value_t = 1)]
     server_threads: usize,
     /// Samples of each; their median counts.
@@ -132,6 +139,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Stop> {
         } = *arguments;
         let groups = &arguments.groups;
         let report = connected::measure(groups, pushes, idle_seconds, server_threads)?;
+        say(match arguments.json {
+            true => report.json(),
+            false => report.table(),
+        });
+        return Ok(());
+    }
+    if arguments.failover {
+        let report = failover::measure(&arguments.groups, arguments.server_threads)?;
         say(match arguments.json {
             true => report.json(),
             false => report.table(),
@@ -189,6 +204,9 @@ fn check(arguments: &Arguments) -> Result<(), String> {
     if arguments.connected {
         connected::check(&arguments.groups)?;
     }
+    if arguments.failover {
+        failover::check(&arguments.groups)?;
+    }
     if arguments.pushes == 0 {
         return Err("--pushes is 0; at least 1 is timed".into());
     }
@@ -218,6 +236,7 @@ mod tests {
             groups: vec![10],
             joining: None,
             connected: false,
+            failover: false,
             pushes: 1,
             idle_seconds: 1.0,
             server_threads: 1,

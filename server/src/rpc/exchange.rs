@@ -73,7 +73,7 @@ fn room_of(values: usize) -> u32 {
 /// Sends answers back until a frame was refused, or the client has ended its side and every frame
 /// has its answer.
 struct Answering {
-    replies: mpsc::UnboundedReceiver<Result<Reply, Refusal>>,
+    replies: mpsc::UnboundedReceiver<Box<Result<Reply, Refusal>>>,
     /// Resolves when reading has ended.
     end: Option<oneshot::Receiver<Result<(), Status>>>,
     room: Arc<Semaphore>,
@@ -84,7 +84,7 @@ impl Stream for Answering {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if let Poll::Ready(Some(reply)) = self.replies.poll_recv(context) {
-            let framed = reply.map(|reply| {
+            let framed = (*reply).map(|reply| {
                 self.room.add_permits(room_of(reply.length) as usize);
                 encode(reply)
             });

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use tokio::sync::{Notify, mpsc};
-use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Status, Streaming};
 use tradewind_common::{GroupId, Incarnation, Rank, RunId};
 use tradewind_proto::convert;
@@ -20,13 +20,14 @@ use tradewind_core::run::{Beat, Beaten, Caller};
 /// Replies on their way into a connection.
 const REPLIES_MAX: usize = 4;
 
-type Replies = ReceiverStream<Result<v1::BeatReply, Status>>;
+/// Boxed, because a channel keeps room for 32 of them, for each rank.
+type Reply = Result<Box<v1::BeatReply>, Status>;
 
 /// Holds the lease of the rank that speaks first on the stream.
 pub(super) async fn keep_lease(
     coordinator: CoordinatorHandle,
     request: Request<Streaming<v1::Beat>>,
-) -> Result<Replies, Status> {
+) -> Result<impl Stream<Item = Result<v1::BeatReply, Status>> + Send + use<>, Status> {
     let peer = Peer::of(request.extensions());
     let mut beats = request.into_inner();
     let first = beats.message().await.map_err(refuse::unreadable)?;
@@ -63,7 +64,7 @@ pub(super) async fn keep_lease(
         let lost = Message::RankLost(run, caller, stream.number);
         coordinator.tell(lost).await;
     });
-    Ok(ReceiverStream::new(replies))
+    Ok(ReceiverStream::new(replies).map(|reply| reply.map(|reply| *reply)))
 }
 
 struct Keeper {
@@ -94,7 +95,7 @@ impl Keeper {
         &self,
         mut beats: Streaming<v1::Beat>,
         mut beaten: Beaten,
-        out: &mpsc::Sender<Result<v1::BeatReply, Status>>,
+        out: &mpsc::Sender<Reply>,
     ) -> Result<(), Status> {
         let mut published = self.coordinator.published();
         let mut told: Option<Arc<Holding>> = None;
@@ -114,7 +115,7 @@ impl Keeper {
                     steps_per_second_max: beaten.steps_per_second_max,
                     leave: beaten.leave,
                 };
-                if out.send(Ok(reply)).await.is_err() {
+                if out.send(Ok(Box::new(reply))).await.is_err() {
                     break;
                 }
                 told = holding;

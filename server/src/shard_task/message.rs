@@ -16,8 +16,9 @@ use tradewind_core::state::BlockState;
 use tradewind_core::view::{Acknowledge, Behind, OrderedView};
 
 /// Where the answers to one stream's frames go. Unbounded, because a stream sends no more frames
-/// than it has permits, and gets a permit back with each answer (`rpc/exchange.rs`).
-pub type Answers = mpsc::UnboundedSender<Result<Reply, Refusal>>;
+/// than it has permits, and gets a permit back with each answer (`rpc/exchange.rs`). Boxed, because a channel keeps room
+/// for 32 of them, for each stream.
+pub type Answers = mpsc::UnboundedSender<Box<Result<Reply, Refusal>>>;
 
 /// What a shard is asked.
 pub enum Message {

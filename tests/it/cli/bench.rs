@@ -73,6 +73,24 @@ fn a_connected_rank_has_two_connections_and_its_pushes_are_timed() {
 }
 
 #[test]
+fn ranks_are_served_again_when_a_server_has_died() {
+    let report = measured(&mut bench(&["scale", "--failover", "--groups=3"]));
+    let rows = report["rows"].as_array().unwrap();
+    let value = |what: &str| {
+        let row = rows.iter().find(|row| row["what"] == what);
+        let value = row.and_then(|row| row["values"][0].as_f64());
+        value.unwrap_or_else(|| panic!("no {what} in {report:#}"))
+    };
+    let dies = |which: &str| value(&format!("a server dies: {which} rank served"));
+    assert!(dies("last") >= dies("first"), "{report:#}");
+    assert!(dies("first") > 0.0, "{report:#}");
+    // The other server has taken over the shard of the one that died.
+    assert_eq!(value("shards taken over"), 1.0);
+    assert_eq!(value("ranks lost"), 0.0);
+    assert_eq!(rows.len(), 7);
+}
+
+#[test]
 fn a_run_is_measured_beside_a_flood_here_and_elsewhere() {
     let small = [
         "isolation",

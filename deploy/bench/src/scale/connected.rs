@@ -17,6 +17,7 @@ use tradewind_launch::run::secret;
 use tradewind_launch::{Process, Role, beside, environment};
 use tradewind_programs::worker::THREADS;
 
+use super::joining::Reached;
 use super::table::{ScaleReport, Scaled};
 use super::{Figure, coordinator, joining};
 use crate::Stop;
@@ -25,8 +26,8 @@ use crate::folder::measured;
 use crate::orders::{Done, Order, Ready, Work};
 use crate::usage::{anonymous_bytes, cpu_seconds, descriptors};
 
-/// The run that they are in.
-pub(crate) const RUN: &str = "scale";
+/// The run of all of them.
+pub(crate) const RUN: &str = joining::RUN;
 
 /// As `liveness.lease_ms` is by default.
 const LEASE: Duration = Duration::from_secs(20);
@@ -34,16 +35,19 @@ const LEASE: Duration = Duration::from_secs(20);
 /// Ranks in a process: each needs up to eight descriptors there, and a process may have 20,000 on many systems.
 const RANKS_A_PROCESS: u32 = 2_000;
 
-/// A server's descriptors for each rank, and those that it needs besides.
-const DESCRIPTORS_A_RANK: u64 = 2;
+/// A rank's connections to a server: for the coordinator, and for exchanges. Each is a descriptor there.
+const CONNECTIONS_A_RANK: u32 = 2;
+
+/// A server's descriptors besides.
 const DESCRIPTORS_KEPT: u64 = 256;
 
 /// How long nothing is asked of the server before its memory is looked at.
 const SETTLING: Duration = Duration::from_secs(3);
 
-/// One block, and groups of one rank under the default lease.
-pub(crate) fn spec(groups: u32) -> RunSpec {
-    let mut spec = coordinator::spec(1, groups);
+/// A block on each server, with a copy on another one if there is one, and groups of one rank under the default lease.
+pub(crate) fn spec(servers: u32, groups: u32) -> RunSpec {
+    let mut spec = coordinator::spec(servers, groups);
+    spec.faults.replication = servers.min(2);
     spec.lease_ms = LEASE.as_millis() as u64;
     spec.faults.patience_ms = 2 * spec.lease_ms;
     spec
@@ -57,9 +61,18 @@ const PORTS_KEPT: u32 = 1_000;
 
 /// What of it cannot be measured, and the way out.
 pub(super) fn check(groups: &[u32]) -> Result<(), String> {
-    within(groups, getrlimit(Resource::Nofile).current)?;
+    let most = groups.iter().max().copied().unwrap_or(0);
+    let connections = CONNECTIONS_A_RANK * most;
+    // Where these are very many the coordinator is at other addresses of the machine.
+    let spread = connections > joining::CONNECTIONS_AN_ADDRESS;
+    possible(most, connections, if spread { most } else { connections })
+}
+
+/// Whether so many ranks can have so many connections to a server, of them so many to one address.
+pub(super) fn possible(ranks: u32, connections: u32, an_address: u32) -> Result<(), String> {
+    within(ranks, connections, getrlimit(Resource::Nofile).current)?;
     let ports = std::fs::read_to_string(PORTS).ok();
-    among(groups, ports.and_then(|text| count(&text)))
+    among(ranks, an_address, ports.and_then(|text| count(&text)))
 }
 
 /// How many ports lie between two, which are counted too.
@@ -69,29 +82,23 @@ fn count(range: &str) -> Option<u32> {
     last.checked_sub(first)?.checked_add(1)
 }
 
-/// Whether there are ports for all exchanges, which go to one address.
-fn among(groups: &[u32], ports: Option<u32>) -> Result<(), String> {
-    let most = groups.iter().max().copied().unwrap_or(0);
-    // Up to so many the coordinator is at that address, too.
-    let connections = match most > joining::CONNECTIONS_AN_ADDRESS / 2 {
-        true => most,
-        false => 2 * most,
-    };
+/// Whether there are ports for all connections to one address.
+fn among(ranks: u32, connections: u32, ports: Option<u32>) -> Result<(), String> {
     let needed = connections + PORTS_KEPT;
     match ports {
         Some(ports) if ports < needed => Err(format!(
-            "--groups has {most}: {needed} ports are needed for so many connections, and this machine uses {ports}; let it use more (sysctl net.ipv4.ip_local_port_range) or measure fewer"
+            "--groups has {ranks}: {needed} ports are needed for so many connections, and this machine uses {ports}; let it use more (sysctl net.ipv4.ip_local_port_range) or measure fewer"
         )),
         Some(_) | None => Ok(()),
     }
 }
 
-fn within(groups: &[u32], descriptors: Option<u64>) -> Result<(), String> {
-    let most = groups.iter().max().copied().unwrap_or(0);
-    let needed = u64::from(most) * DESCRIPTORS_A_RANK + DESCRIPTORS_KEPT;
+/// Whether a server has descriptors for all connections.
+fn within(ranks: u32, connections: u32, descriptors: Option<u64>) -> Result<(), String> {
+    let needed = u64::from(connections) + DESCRIPTORS_KEPT;
     match descriptors {
         Some(descriptors) if descriptors < needed => Err(format!(
-            "--groups has {most}: a server needs {needed} descriptors for so many ranks, and may have {descriptors} here; raise the limit (ulimit -Hn) or measure fewer"
+            "--groups has {ranks}: a server needs {needed} descriptors for so many ranks, and may have {descriptors} here; raise the limit (ulimit -Hn) or measure fewer"
         )),
         Some(_) | None => Ok(()),
     }
@@ -177,9 +184,9 @@ impl Observed {
 }
 
 /// A process that holds ranks; it ends when it is dropped.
-struct Ranks {
+pub(super) struct Ranks {
     process: Process,
-    pipe: Pipe,
+    pub(super) pipe: Pipe,
 }
 
 impl Drop for Ranks {
@@ -196,31 +203,13 @@ async fn observe(
     server_threads: usize,
 ) -> anyhow::Result<Observed> {
     let token = secret()?;
-    let connections = 2 * u64::from(groups);
+    let connections = u64::from(CONNECTIONS_A_RANK * groups);
     let (server, reached) = joining::start(None, folder, &token, server_threads, connections)?;
     let pid = server.pid();
+    // It listens before it has opened all that it needs for itself.
+    sleep(SETTLING).await;
     let alone = Use::of(pid)?;
-    let mut all = Vec::new();
-    let mut first = 0;
-    while first < groups {
-        let count = RANKS_A_PROCESS.min(groups - first);
-        let words = [
-            "ranks".to_owned(),
-            format!("--groups={groups}"),
-            format!("--first={first}"),
-            format!("--count={count}"),
-            format!("--coordinator={}", reached.by(first.into())),
-        ];
-        all.push(start(
-            folder,
-            &token,
-            all.len() as u32,
-            &words.map(OsString::from),
-        )?);
-        first += count;
-    }
-    let ready = all.iter_mut().map(|ranks| ranks.pipe.answer::<Ready>());
-    try_join_all(ready).await.context("not all ranks connect")?;
+    let mut all = connect(folder, &token, &reached, groups, &[]).await?;
     // The first exchange of each makes what later ones use again.
     exchange(&mut all).await?;
     sleep(SETTLING).await;
@@ -244,6 +233,34 @@ async fn observe(
         pushes: u64::from(rounds) * u64::from(groups),
         pushing_seconds,
     })
+}
+
+/// Starts processes that hold a rank of each group, with further words, and waits until all ranks are connected.
+pub(super) async fn connect(
+    folder: &Path,
+    token: &str,
+    reached: &Reached,
+    groups: u32,
+    words: &[&str],
+) -> anyhow::Result<Vec<Ranks>> {
+    let mut all = Vec::new();
+    let mut first = 0;
+    while first < groups {
+        let count = RANKS_A_PROCESS.min(groups - first);
+        let mut own: Vec<OsString> = vec![
+            "ranks".into(),
+            format!("--groups={groups}").into(),
+            format!("--first={first}").into(),
+            format!("--count={count}").into(),
+            format!("--coordinator={}", reached.by(first.into())).into(),
+        ];
+        own.extend(words.iter().map(OsString::from));
+        all.push(start(folder, token, all.len() as u32, &own)?);
+        first += count;
+    }
+    let ready = all.iter_mut().map(|ranks| ranks.pipe.answer::<Ready>());
+    try_join_all(ready).await.context("not all ranks connect")?;
+    Ok(all)
 }
 
 fn start(folder: &Path, token: &str, index: u32, words: &[OsString]) -> anyhow::Result<Ranks> {
@@ -313,11 +330,9 @@ mod tests {
         assert_eq!(count("32768\t60999\n"), Some(28_232));
         assert_eq!(count("60999 32768"), None);
         assert_eq!(count("many"), None);
-        // 20,000 connections to one address, or 27,232 and as many to others.
-        assert_eq!(among(&[100, 10_000], Some(28_232)), Ok(()));
-        assert_eq!(among(&[27_232], Some(28_232)), Ok(()));
-        assert_eq!(among(&[1_000_000], None), Ok(()));
-        let error = among(&[30_000, 10], Some(28_232)).unwrap_err();
+        assert_eq!(among(27_232, 27_232, Some(28_232)), Ok(()));
+        assert_eq!(among(1_000_000, 1_000_000, None), Ok(()));
+        let error = among(30_000, 30_000, Some(28_232)).unwrap_err();
         assert!(
             error.contains("--groups has 30000: 31000 ports are needed"),
             "{error}"
@@ -327,9 +342,9 @@ mod tests {
 
     #[test]
     fn ranks_for_which_there_are_no_descriptors_are_named() {
-        assert_eq!(within(&[100, 1_000], Some(2_256)), Ok(()));
-        assert_eq!(within(&[1_000_000], None), Ok(()));
-        let error = within(&[1_000, 100], Some(2_255)).unwrap_err();
+        assert_eq!(within(1_000, 2_000, Some(2_256)), Ok(()));
+        assert_eq!(within(1_000_000, 2_000_000, None), Ok(()));
+        let error = within(1_000, 2_000, Some(2_255)).unwrap_err();
         assert!(
             error.contains("--groups has 1000: a server needs 2256"),
             "{error}"

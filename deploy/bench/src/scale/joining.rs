@@ -43,7 +43,8 @@ const WATCHED: Duration = Duration::from_secs(5);
 /// How long a rank tries to reach the coordinator.
 const RETRY: Duration = Duration::from_secs(60);
 
-const RUN: &str = "scale";
+/// The run that they are in.
+pub(super) const RUN: &str = "scale";
 
 /// Connections to one address of this machine: by default a system has 28,232 ports for them.
 pub(super) const CONNECTIONS_AN_ADDRESS: u32 = 20_000;
@@ -240,6 +241,15 @@ pub(super) struct Reached {
 }
 
 impl Reached {
+    /// At this address alone.
+    pub(super) fn at(address: &str) -> anyhow::Result<Self> {
+        let address = address.parse();
+        Ok(Self {
+            address: address.context("a server writes no address")?,
+            everywhere: false,
+        })
+    }
+
     /// For the connection of this number.
     pub(super) fn by(&self, number: u64) -> String {
         let mut address = self.address;
@@ -281,13 +291,9 @@ pub(super) fn start(
     let mut process = Process::start(role, &beside(SERVER)?, &words, &environment, &log)?;
     let address = wait_for_address(&mut process, &file);
     let process = Server(process);
-    let address = address?;
-    let address = address
-        .parse()
-        .with_context(|| format!("{address} is no address"))?;
     let reached = Reached {
-        address,
         everywhere,
+        ..Reached::at(&address?)?
     };
     Ok((process, reached))
 }

@@ -85,6 +85,11 @@ impl Figure {
         Self { what, unit, value }
     }
 
+    pub(super) fn seconds(what: &'static str, value: f64) -> Self {
+        let unit = Unit::Seconds;
+        Self { what, unit, value }
+    }
+
     pub(super) fn bytes(what: &'static str, value: f64) -> Self {
         let unit = Unit::Bytes;
         Self { what, unit, value }
