@@ -13,6 +13,12 @@ from torch.distributed import ReduceOp
 from runs import RunCase
 from tradewind._collectives import AllGather, ReduceScatter, Reused
 
+try:
+    from torch.distributed.fsdp import FSDPModule
+except ImportError:
+    # Of a torch before 2.6.
+    FSDPModule = None
+
 #: Elements of the least memory that is kept: 1 MiB.
 KEPT = 1 << 18
 CPU = torch.device("cpu")
@@ -117,6 +123,7 @@ class OfMemory(unittest.TestCase):
         self.assertEqual([tensor.data_ptr() for tensor in again], [places[3], places[2], places[0]])
 
 
+@unittest.skipIf(not hasattr(FSDPModule, "set_custom_all_gather"), "this torch has Gloo's collectives alone")
 class Launched(RunCase):
     scripts = "island_scripts.py"
 

@@ -144,9 +144,9 @@ class ReduceScatter:
         for work in works:
             work.wait()
         # In the order of ranks, so that bits repeat.
-        first, *more = [*room[:own], parts[own], *room[own:]]
-        torch.add(first, more[0], out=output_tensor)
-        for part in more[1:]:
+        addends = [*room[:own], parts[own], *room[own:]]
+        torch.add(addends[0], addends[1], out=output_tensor)
+        for part in addends[2:]:
             output_tensor += part
         if op == dist.ReduceOp.AVG:
             output_tensor /= group.size()
