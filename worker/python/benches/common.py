@@ -112,11 +112,17 @@ class Run:
 
 def core_seconds(pids: list[int]) -> float:
     """Processor time that processes have used; the kernel tells it in steps of 10 ms."""
-    ticks = 0
-    for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return sum(int(fields[at]) for fields in _stats(pids) for at in (11, 12)) / os.sysconf("SC_CLK_TCK")
+
+
+def fresh_bytes(pids: list[int]) -> int:
+    """Memory that the kernel has given to processes, page by page as they first touched it."""
+    return sum(int(fields[7]) for fields in _stats(pids)) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _stats(pids: list[int]) -> list[list[str]]:
+    """Of each process the fields of its `stat` behind its name (proc(5))."""
+    return [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
 
 
 def told(what: str, ratios: list[float], **medians: list[float]) -> None:

@@ -1,8 +1,8 @@
 """Steps of 25 million parameters in one group, beside DistributedDataParallel over Gloo, in turn; with `--sharded 1`
 those of an island, beside plain FSDP2.
 
-Wall time of a step, and processor time of all processes, servers among them. What a rank sleeps counts as processor
-time, for it stands for computation.
+Wall time of a step, processor time of all processes, servers among them, and memory that the kernel gave them afresh.
+What a rank sleeps counts as processor time, for it stands for computation.
 """
 
 import os
@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import BENCHES, Run, arguments, core_seconds, told
+from common import BENCHES, Run, arguments, core_seconds, fresh_bytes, told
 
 options = arguments(
     ranks=(2, "ranks of the group"),
@@ -31,8 +31,8 @@ SCRIPT = str(BENCHES / "wide.py")
 os.environ.update(PACE=str(options.pace), STEPS=str(WARM + options.steps + 2))
 
 
-def tradewind() -> tuple[float, float]:
-    """Seconds and core-seconds a step."""
+def tradewind() -> tuple[float, float, float]:
+    """Seconds, core-seconds and fresh megabytes a step."""
     steps = WARM + options.steps + 2
     keys = {"cluster.groups": [options.ranks], "train.samples": 2 * options.ranks * steps}
     keys["train.overlap"] = options.overlap
@@ -45,7 +45,7 @@ def tradewind() -> tuple[float, float]:
         return _between(pids, lambda: run.waits_for(WARM + options.steps))
 
 
-def ddp() -> tuple[float, float]:
+def ddp() -> tuple[float, float, float]:
     """The same of plain PyTorch."""
     with socket.socket() as free, tempfile.TemporaryDirectory() as folder:
         free.bind(("127.0.0.1", 0))
@@ -76,15 +76,15 @@ def ddp() -> tuple[float, float]:
         return measured
 
 
-def _between(pids: list[int], wait) -> tuple[float, float]:
-    begin, used = time.perf_counter(), core_seconds(pids)
+def _between(pids: list[int], wait) -> tuple[float, float, float]:
+    begin, used, fresh = time.perf_counter(), core_seconds(pids), fresh_bytes(pids)
     wait()
-    wall, used = time.perf_counter() - begin, core_seconds(pids) - used
-    return wall / options.steps, used / options.steps + options.pace * options.ranks
+    wall, used, fresh = time.perf_counter() - begin, core_seconds(pids) - used, fresh_bytes(pids) - fresh
+    return wall / options.steps, used / options.steps + options.pace * options.ranks, fresh / options.steps / 1e6
 
 
 pairs = [(tradewind(), ddp()) for _ in range(options.pairs)]
-for at, what in enumerate(("wall", "core-seconds")):
+for at, what in enumerate(("wall", "core-seconds", "fresh megabytes")):
     told(
         f"{what} of a step, {options.ranks} ranks, over {PLAIN}",
         [ours[at] / plain[at] for ours, plain in pairs],

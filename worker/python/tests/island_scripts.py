@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import eager  # noqa: F401
 import torch
@@ -112,6 +113,24 @@ def train() -> None:
     if rank.settings.get("saves") and not rank.evaluating and rank.group == 0:
         rank.save(Path(os.environ["TOLD"], "own.safetensors"))
         rank.save(Path(os.environ["TOLD"], "own"), max_shard_bytes=300)
+
+
+def counts_collectives() -> None:
+    """How often FSDP2 has asked for torch's own, once the rank has the model."""
+    rank = join()
+    net = sharded(rank, without_statistics())
+    opt = rank.optimizer(net)
+    own = [
+        mock.patch.object(torch.distributed, name, wraps=getattr(torch.distributed, name))
+        for name in ("all_gather_into_tensor", "reduce_scatter_tensor")
+    ]
+    asked = [each.start() for each in own]
+    while not rank.done:
+        for batch in rank.loader(Lines()):
+            opt.zero_grad()
+            loss_of(net, batch).backward()
+            opt.step()
+    told(f"asked-{rank.group}-{rank.rank}", sum(each.call_count for each in asked))
 
 
 def hangs_once(rank: tw.Rank, taken: int) -> None:

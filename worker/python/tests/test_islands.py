@@ -118,6 +118,9 @@ class Equality(IslandCase):
     def test_islands_of_four_and_of_two_beside_a_rank_with_the_whole_model(self) -> None:
         self.check([4, 2, 1])
 
+    def test_islands_of_three_and_of_two_whose_rows_do_not_divide(self) -> None:
+        self.check([3, 2, 1])
+
     def test_a_rank_alone_may_have_its_model_sharded_too(self) -> None:
         self.check([1], ALONE)
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Shard
 
+from ._collectives import Reused, send_directly
 from ._gathered import save
 from ._group import FOREVER, Ranks, guard
 from ._native import GroupBroken, TradewindError
@@ -59,6 +60,9 @@ class Island(Replica):
         self._ranks: IslandRanks | None = None
         self._counts = [0] * len(self.parameters)
         self._plan: list[Chunk] = []
+        self._memory = Reused()
+        if self._device.type == "cpu":
+            send_directly(model, self._memory)
 
     def begin(self, samples: int) -> None:
         if self._begun:
@@ -171,7 +175,7 @@ class Island(Replica):
 
     def _swap(self, tag: int, given: list[list[Tensor]], taken: list[list[Tensor]]) -> Any:
         """Sends pieces to each rank, and receives others. Returns what ends it."""
-        return swap(self._ranks, self._number, tag, given, taken)
+        return swap(self._ranks, self._number, tag, given, taken, self._memory)
 
     def bring_values(self) -> None:
         guard("bringing shards to slices", lambda: self._to_slices(list(self._shards()), self._values.values, False))
@@ -329,7 +333,14 @@ class IslandRanks(Ranks):
             )
 
 
-def swap(ranks: IslandRanks | None, own: int, tag: int, given: list[list[Tensor]], taken: list[list[Tensor]]) -> Any:
+def swap(
+    ranks: IslandRanks | None,
+    own: int,
+    tag: int,
+    given: list[list[Tensor]],
+    taken: list[list[Tensor]],
+    memory: Reused,
+) -> Any:
     """Sends pieces to each rank and receives others, all in main memory on their way.
 
     Args:
@@ -337,21 +348,23 @@ def swap(ranks: IslandRanks | None, own: int, tag: int, given: list[list[Tensor]
         tag: Tells these messages from others.
         given: By rank, what it is sent.
         taken: By rank, what comes from it: written when what is returned is called.
+        memory: What is under way lies there.
 
     Returns:
         A function that ends it. What is given is not needed any more.
     """
-    works, kept, received = [], [], []
+    works, received, sent = [], [], []
     if ranks is not None:
-        for rank, pieces in enumerate(taken):
-            if rank != own and pieces:
-                room = torch.empty(sum(piece.numel() for piece in pieces))
-                works.append(ranks.receive(room, rank, tag))
-                received.append((pieces, room))
-        for rank, pieces in enumerate(given):
-            if rank != own and pieces:
-                kept.append(torch.cat(pieces).cpu())
-                works.append(ranks.send(kept[-1], rank, tag))
+        for rank, pieces, room in _rooms(taken, own, memory):
+            works.append(ranks.receive(room, rank, tag))
+            received.append((pieces, room))
+        for rank, pieces, room in _rooms(given, own, memory):
+            if pieces[0].is_cpu:
+                torch.cat(pieces, out=room)
+            else:
+                room.copy_(torch.cat(pieces))
+            works.append(ranks.send(room, rank, tag))
+            sent.append(room)
     if given[own] is not taken[own] and taken[own]:
         torch._foreach_copy_(taken[own], given[own])
 
@@ -359,10 +372,18 @@ def swap(ranks: IslandRanks | None, own: int, tag: int, given: list[list[Tensor]
         for work in works:
             # Without this it would be the time that ranks have to meet in.
             work.wait(FOREVER)
+        sent.clear()
         for pieces, room in received:
             torch._foreach_copy_(pieces, list(room.split([piece.numel() for piece in pieces])))
 
     return end
+
+
+def _rooms(of: list[list[Tensor]], own: int, memory: Reused) -> list[tuple[int, list[Tensor], Tensor]]:
+    """For each rank but this one that has pieces: its number, the pieces, and a place for all of them."""
+    lengths = [0 if rank == own else sum(piece.numel() for piece in pieces) for rank, pieces in enumerate(of)]
+    rooms = memory.tensor(sum(lengths)).split(lengths)
+    return [(rank, of[rank], room) for rank, room in enumerate(rooms) if lengths[rank] > 0]
 
 
 def is_sharded(model: nn.Module) -> bool:
