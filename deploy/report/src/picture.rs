@@ -396,6 +396,19 @@ mod tests {
     }
 
     #[test]
+    fn a_pixel_is_the_rounded_mean_of_its_square() {
+        // Two rows of two squares; of each number, one painted pixel differs.
+        let mut large = vec![90; 3 * 6 * 6];
+        let mut painted =
+            |x: usize, y: usize, channel: usize, value| large[3 * (6 * y + x) + channel] = value;
+        painted(3, 0, 1, 99);
+        painted(2, 5, 0, 94);
+        painted(4, 4, 2, 95);
+        let small = average(&large, 6);
+        assert_eq!(small, [90, 90, 90, 90, 91, 90, 90, 90, 90, 90, 90, 91]);
+    }
+
+    #[test]
     fn a_picture_that_cannot_be_written_names_its_file() {
         let path = Path::new("/nowhere/at/all.png");
         for error in [sample().write_png(path), sample().write_svg(path)] {
