@@ -26,6 +26,9 @@ import tradewind as tw
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[1]
 COMMAND = ROOT / "target/debug/tradewind"
+PYTHON: list[str | Path] = [sys.executable]
+#: Ranks that import torch in a third of the time. What builds on torch's compiler has torch as it is.
+EAGER: list[str | Path] = [*PYTHON, ROOT / "worker/python/tests/eager.py"]
 #: Of a GPT that is trained in seconds.
 SMALL = {"script.context": 64, "script.width": 32, "script.depth": 2, "train.samples": 4800}
 
@@ -36,11 +39,11 @@ class Examples(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
 
-    def run_of(self, name: str, keys: dict[str, Any]) -> tuple[dict[str, Any], Path]:
+    def run_of(self, name: str, keys: dict[str, Any], python: list[str | Path] = PYTHON) -> tuple[dict[str, Any], Path]:
         """Runs an example with these keys; its settings, and a file with what it has trained."""
         run, model = self.folder / name, self.folder / f"{name}.safetensors"
         words = [f"--set={key}={value}" for key, value in keys.items()]
-        script: list[str | Path] = [sys.executable, FOLDER / f"{name}.py"]
+        script = [*python, FOLDER / f"{name}.py"]
         self.calls("run", FOLDER / f"{name}.toml", "--out", run, *words, "--", *script, logs=run / "logs")
         self.calls("export", run, "--out", model)
         self.metric = json.loads((run / "summary.json").read_text())["metric"]
@@ -76,7 +79,7 @@ class Examples(unittest.TestCase):
         import gpt
         import lora
 
-        settings, model = self.run_of("gpt", {**SMALL, "cluster.groups": [1, 1]})
+        settings, model = self.run_of("gpt", {**SMALL, "cluster.groups": [1, 1]}, EAGER)
         net, (_, data) = gpt.model_of(settings), gpt.reference(settings["context"])
         before = gpt.evaluate(net, data)
         net.load_state_dict(load_file(model))
@@ -87,7 +90,7 @@ class Examples(unittest.TestCase):
         _, data = lora.sources(settings["context"])
         before = lora.evaluate(net, data)
         keys = {"script.base": model, "optimizer.learning_rate": 5e-3, "train.samples": 3200}
-        _, matrices_file = self.run_of("lora", {**SMALL, **keys})
+        _, matrices_file = self.run_of("lora", {**SMALL, **keys}, EAGER)
         trained = load_file(matrices_file)
         lora.with_lora(net, settings_of("lora")["lora_rank"])
         # Nothing else was exchanged.

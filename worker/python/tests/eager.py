@@ -1,11 +1,12 @@
-"""Imports torch without what only compilers and tensors without values need of it: half of the time that it takes.
+"""Imports torch without what only compilers and tensors without values need of it: a third of the time that it takes.
 
 Each rank of a test imports torch, which takes longer than the steps of most scripts. Scripts of tests import this
-first. Users' ranks, examples and benches import torch as it is.
+first; `python eager.py SCRIPT` runs a script of others so. Users' ranks and benches import torch as it is.
 """
 
 import gc
 import os
+import runpy
 import sys
 import types
 from importlib.metadata import version
@@ -47,3 +48,8 @@ _autograd.in_compiled_autograd_region = False
 if _dynamo.__name__ not in sys.modules:
     sys.modules |= {module.__name__: module for module in (_dynamo, _autograd)}
     torch._dynamo, _dynamo.compiled_autograd = _dynamo, _autograd
+
+if __name__ == "__main__":
+    sys.argv = sys.argv[1:]
+    sys.path[0] = os.path.dirname(sys.argv[0])
+    runpy.run_path(sys.argv[0], run_name="__main__")

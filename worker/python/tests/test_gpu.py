@@ -6,6 +6,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import eager  # noqa: F401
 import torch
 
 from runs import ASYNC, ROOT, RunCase

@@ -5,6 +5,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import eager  # noqa: F401
 import numpy as np
 import torch
 from torch import nn

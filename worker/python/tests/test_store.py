@@ -5,6 +5,7 @@ import threading
 import unittest
 from datetime import timedelta
 
+import eager  # noqa: F401
 import torch
 from torch.distributed import PrefixStore, ProcessGroupGloo, TCPStore
 

@@ -140,7 +140,7 @@ pub(super) fn prepare(folder: &Path, tls: bool) -> anyhow::Result<()> {
     };
     match removed {
         Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(error).with_context(|| format!("cannot remove {}", all.display()));
+            Err(error).with_context(|| format!("cannot remove {}", all.display()))
         }
         _ if tls => make_folder(&all),
         _ => Ok(()),
