@@ -122,7 +122,9 @@ def counts_collectives() -> None:
     opt = rank.optimizer(net)
     own = [
         mock.patch.object(torch.distributed, name, wraps=getattr(torch.distributed, name))
-        for name in ("all_gather_into_tensor", "reduce_scatter_tensor")
+        # The last two are in the newest torch.
+        for name in ("all_gather_into_tensor", "reduce_scatter_tensor", "all_gather_single", "reduce_scatter_single")
+        if hasattr(torch.distributed, name)
     ]
     asked = [each.start() for each in own]
     while not rank.done:

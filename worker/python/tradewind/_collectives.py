@@ -54,10 +54,10 @@ class Reused:
         """An uninitialised vector, in the smallest memory that fits."""
         length = elements * dtype.itemsize
         if length < _KEPT_BYTES_MIN:
-            return torch.empty(elements, dtype=dtype)
+            return torch.empty(elements, dtype=dtype, device="cpu")
         memory = self._fitting(length)
         if memory is None:
-            memory = torch.empty(length, dtype=torch.uint8)
+            memory = torch.empty(length, dtype=torch.uint8, device="cpu")
         # Every tensor that lies there, views of views as well, keeps this alive, and nobody else does.
         lent = (ctypes.c_uint8 * length).from_address(memory.data_ptr())
         weakref.finalize(lent, self._keep, memory).atexit = False
@@ -79,7 +79,7 @@ class Reused:
 
     def _keep(self, memory: Tensor) -> None:
         heapq.heappush(self._kept, (memory.numel(), next(self._numbers), memory))
-        if len(self._kept) > _KEPT_MAX:
+        while len(self._kept) > _KEPT_MAX:
             # The smallest one.
             heapq.heappop(self._kept)
 
@@ -121,7 +121,7 @@ class ReduceScatter:
         elements, self._input = math.prod(size), 0 if self._input else math.prod(size)
         if self._input:
             return self._memory.tensor(elements, dtype).view(size)
-        return torch.empty(size, dtype=dtype)
+        return torch.empty(size, dtype=dtype, device="cpu")
 
     def __call__(
         self,

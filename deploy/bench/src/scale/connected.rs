@@ -30,7 +30,7 @@ use crate::usage::{anonymous_bytes, cpu_seconds, descriptors};
 pub(crate) const RUN: &str = joining::RUN;
 
 /// As `liveness.lease_ms` is by default.
-const LEASE: Duration = Duration::from_secs(20);
+pub(super) const LEASE: Duration = Duration::from_secs(20);
 
 /// Ranks in a process: each needs up to eight descriptors there, and a process may have 20,000 on many systems.
 const RANKS_A_PROCESS: u32 = 2_000;

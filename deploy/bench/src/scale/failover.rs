@@ -16,7 +16,7 @@ use tradewind_programs::server::{CoordinatorAt, ServerArguments};
 use tradewind_programs::worker::THREADS;
 
 use super::Figure;
-use super::connected::{Ranks, connect, possible};
+use super::connected::{LEASE, Ranks, connect, possible};
 use super::joining::Reached;
 use super::table::{ScaleReport, Scaled};
 use crate::Stop;
@@ -32,8 +32,8 @@ const KILLED: u32 = 1;
 /// How long nothing is asked of the servers before one is killed.
 const SETTLING: Duration = Duration::from_secs(3);
 
-/// After all are served again: whoever was lost is known by then.
-const WATCHED: Duration = Duration::from_secs(3);
+/// After all are served again: whoever was lost is known by then, a lease after its last beat.
+const WATCHED: Duration = LEASE.saturating_add(Duration::from_secs(3));
 
 /// A rank's connections to the server that is left: for the coordinator, and for exchanges with each shard.
 const CONNECTIONS_A_RANK: u32 = 1 + SERVERS;

@@ -17,6 +17,7 @@ use tokio::time::{sleep, timeout};
 use tower_service::Service;
 use tradewind_common::identity::Identity;
 use tradewind_common::run_files;
+use tradewind_folder::clock::Clock;
 use tradewind_folder::run::RunFolder;
 use tradewind_process::{supervise, whole};
 use tradewind_proto::auth::Credentials;
@@ -74,7 +75,7 @@ pub(super) async fn found(
     of: &str,
     host: &str,
 ) -> anyhow::Result<Option<Arc<Authority>>> {
-    if !task_secrets::are_wanted(folder) {
+    if !task_secrets::are_wanted(folder)? {
         return Ok(None);
     }
     let authority = Arc::new(Authority::new(of)?);
@@ -164,7 +165,7 @@ impl Applicant {
     /// # Errors
     /// It has no secret there.
     pub(super) fn new(folder: &Path, task: TaskName) -> anyhow::Result<Option<Self>> {
-        if !task_secrets::are_wanted(folder) {
+        if !task_secrets::are_wanted(folder)? {
             return Ok(None);
         }
         Ok(Some(Self {
@@ -182,7 +183,7 @@ impl Applicant {
     /// # Errors
     /// The authority has refused, or does not answer.
     pub(super) async fn pass(&mut self) -> anyhow::Result<String> {
-        let mut waited = Duration::ZERO;
+        let waits = Clock::start();
         loop {
             let error = match timeout(ANSWER, self.enrol()).await {
                 Ok(Ok(Ok(pass))) => return Ok(pass),
@@ -190,13 +191,12 @@ impl Applicant {
                 Ok(Err(error)) => error,
                 Err(late) => late.into(),
             };
-            if waited >= PATIENCE {
+            if waits.elapsed() >= PATIENCE {
                 return Err(error).context(
                     "no certificate can be had: the task of the first server issues them, and does not answer",
                 );
             }
             sleep(PAUSE).await;
-            waited += PAUSE;
         }
     }
 

@@ -122,8 +122,20 @@ struct Written {
 }
 
 /// Whether certificates are issued in the folder of this run or fleet.
-pub(super) fn are_wanted(folder: &Path) -> bool {
-    folder.join(FOLDER).is_dir()
+///
+/// # Errors
+/// That cannot be told: nobody takes that for a run in clear.
+pub(super) fn are_wanted(folder: &Path) -> anyhow::Result<bool> {
+    let all = folder.join(FOLDER);
+    match fs::metadata(&all) {
+        Ok(found) if found.is_dir() => Ok(true),
+        Ok(_) => bail!(
+            "{} is no folder: an earlier version of Tradewind submitted this job; submit it again",
+            all.display()
+        ),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error).with_context(|| format!("cannot look at {}", all.display())),
+    }
 }
 
 /// Makes tasks of later jobs have secrets, or none.
@@ -149,7 +161,7 @@ pub(super) fn prepare(folder: &Path, tls: bool) -> anyhow::Result<()> {
 
 /// Makes a new secret for a task of this start, which certifies this identity, where certificates are issued.
 pub(super) fn make(folder: &Path, task: TaskName, identity: &Identity) -> anyhow::Result<()> {
-    if !are_wanted(folder) {
+    if !are_wanted(folder)? {
         return Ok(());
     }
     make_folder(&of_start(folder, task.job, task.restarts))?;
@@ -170,11 +182,24 @@ pub(super) fn forget_before(folder: &Path, start: Start) -> anyhow::Result<()> {
 /// Makes the secrets of a start void, whether they were used or not.
 pub(super) fn forget(folder: &Path, start: Start) -> anyhow::Result<()> {
     let own = of_start(folder, start.job, start.restarts);
-    match fs::remove_dir_all(&own) {
+    let void = own.with_extension("void");
+    // Void at once, also where an authority that is left writes there meanwhile: then it cannot be removed as it is.
+    remove(&void);
+    match fs::rename(&own, &void) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot remove {}", own.display()))
+            return Err(error).with_context(|| format!("cannot make {} void", own.display()));
         }
-        _ => Ok(()),
+        _ => remove(&void),
+    }
+    Ok(())
+}
+
+/// Removes secrets that are good for nothing any more: no start of a job fails of it.
+fn remove(void: &Path) {
+    if let Err(error) = fs::remove_dir_all(void)
+        && error.kind() != ErrorKind::NotFound
+    {
+        tradewind_process::complain!("cannot remove {}: {error}", void.display());
     }
 }
 
@@ -282,7 +307,8 @@ impl Written {
 
     fn write(&self, path: &Path) -> std::io::Result<()> {
         let text = serde_json::to_string(self)?;
-        // Not synced: thousands of tasks enrol at once. A file that a power cut has left empty is no secret.
+        // Not synced: thousands of tasks enrol at once. After a power cut a file may be empty, which is no secret, or
+        // may not tell of the key: who can read it then may use it, within the two hours.
         whole::write_secret(path, text)
     }
 }
@@ -409,6 +435,41 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_of_void_secrets_stops_no_start() {
+        let folder = folder();
+        let folder = folder.path();
+        let start = Start {
+            job: 7,
+            restarts: 0,
+        };
+        let own = of_start(folder, 7, 0);
+        let void = own.with_extension("void");
+        // What a start that was killed has left of its tidying.
+        fs::create_dir(&void).unwrap();
+        fs::write(void.join("server-1"), "").unwrap();
+        forget(folder, start).unwrap();
+        assert!(!own.exists() && !void.exists());
+        forget(folder, start).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_told_is_not_one_without_tls() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let all = folder.join(FOLDER);
+        fs::create_dir_all(all.parent().unwrap()).unwrap();
+        fs::write(&all, "the one secret of an earlier version").unwrap();
+        for error in [
+            are_wanted(folder).unwrap_err(),
+            make(folder, task(7, 0), &rank()).unwrap_err(),
+        ] {
+            assert!(error.to_string().contains("submit it again"), "{error}");
+        }
+        prepare(folder, true).unwrap();
+        assert!(are_wanted(folder).unwrap());
+    }
+
+    #[test]
     fn a_secret_that_nobody_used_in_time_is_void_and_one_that_was_used_is_not() {
         let folder = folder();
         let folder = folder.path();
@@ -442,11 +503,11 @@ mod tests {
         assert!(file.exists());
         prepare(folder, false).unwrap();
         make(folder, task(7, 1), &rank()).unwrap();
-        assert!(!are_wanted(folder));
+        assert!(!are_wanted(folder).unwrap());
         // Of an earlier version.
         fs::write(folder.join(FOLDER), "one for all").unwrap();
         prepare(folder, true).unwrap();
-        assert!(are_wanted(folder));
+        assert!(are_wanted(folder).unwrap());
         let missing = of_task(folder, task(7, 1)).unwrap_err().to_string();
         assert!(
             missing.contains("rank 3 of group 1 in start 1 of job 7 has no secret"),

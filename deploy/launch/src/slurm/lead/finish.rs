@@ -92,10 +92,11 @@ impl Lead {
             resumed_from: self.resumed_from,
             wall: self.clock.elapsed(),
         };
-        let exit = finish(&self.place.config, &self.folder, &self.place.fleet, end)?;
+        let exit = finish(&self.place.config, &self.folder, &self.place.fleet, end);
         if let Err(error) = task_secrets::forget(&self.place.fleet, self.start) {
             tradewind_process::complain!("{error:#}");
         }
+        let exit = exit?;
         // Groups that train find the summary and end; those that have not begun never shall.
         if let Err(error) = cancel_waiting(&self.place.path) {
             tradewind_process::complain!("jobs of this run may be left in the queue: {error:#}");
