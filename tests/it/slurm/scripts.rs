@@ -10,8 +10,8 @@ use tradewind_tests::cluster::slurm::Slurm;
 
 use super::on_nodes;
 
-/// A run of one of the scripts that the Python package's own tests have. It writes into `told`.
-fn script(name: &str, told: &Path) -> Run {
+/// A run of one of the scripts that the Python package's own tests have in `file`. It writes into `told`.
+fn script(file: &str, name: &str, told: &Path) -> Run {
     let torch = root().join(".deps/torch-without-nvidia");
     let package = root().join("worker/python");
     let variables = [
@@ -20,7 +20,7 @@ fn script(name: &str, told: &Path) -> Run {
         format!("PYTHONPATH={}:{}", torch.display(), package.display()),
     ];
     let python = root().join(".deps/venv/bin/python");
-    let words = [python, package.join("tests/scripts.py")];
+    let words = [python, package.join("tests").join(file)];
     let words = words.map(|path| path.display().to_string());
     let command = [
         &["env".to_owned()][..],
@@ -50,7 +50,7 @@ fn batches(told: &Path, rank: &str) -> Vec<Vec<u64>> {
 fn a_script_is_the_ranks_of_a_job() {
     let slurm = Slurm::take();
     let told = tempfile::tempdir().unwrap();
-    let run = script("train", told.path())
+    let run = script("scripts.py", "train", told.path())
         .key("cluster.servers", "2")
         .key("cluster.groups", "[2, 1]")
         .key("slurm.ranks_per_node", "1")
@@ -79,7 +79,7 @@ fn a_script_is_the_ranks_of_a_job() {
 fn a_script_survives_the_loss_of_a_node() {
     let slurm = Slurm::take();
     let told = tempfile::tempdir().unwrap();
-    let run = script("train", told.path())
+    let run = script("scripts.py", "train", told.path())
         .key("cluster.servers", "2")
         .key("servers.replication", "2")
         .key("cluster.groups", "[2, 2]")
@@ -98,4 +98,32 @@ fn a_script_survives_the_loss_of_a_node() {
     slurm.node("on", "n8");
     assert_eq!(summary["status"], "completed", "{}", submitted.log());
     assert_eq!(summary["faults"]["lost"]["updates"], 0, "{summary}");
+}
+
+#[test]
+#[ignore = "needs a Slurm cluster: make slurm-test"]
+fn an_island_evaluates_in_its_job_and_no_rank_has_the_whole_model() {
+    let slurm = Slurm::take();
+    let told = tempfile::tempdir().unwrap();
+    let run = script("island_scripts.py", "train", told.path())
+        .key("cluster.servers", "1")
+        .key("cluster.groups", "[1, 2]")
+        .key("slurm.ranks_per_node", "1")
+        .key("train.consistency", "\"sync\"")
+        .key("train.batch", "8")
+        .key("train.samples", "480");
+    let (submitted, shown) = slurm.watch(&run);
+    let summary = submitted.summary();
+    assert_eq!(summary["status"], "completed", "{shown}{}", submitted.log());
+    assert!(summary["metric"]["value"].is_f64(), "{summary}");
+    // The rank that is a group of its own has 203 parameters, and evaluates nothing.
+    let held = |rank: &str| lines(told.path(), &format!("evaluated-{rank}"));
+    assert!(held("0-0").is_empty());
+    let parts = ["1-0", "1-1"].map(|rank| held(rank)[0].as_u64().unwrap());
+    assert_eq!(parts.iter().sum::<u64>(), 203, "{parts:?}");
+    assert!(
+        parts.iter().all(|part| (1..203).contains(part)),
+        "{parts:?}"
+    );
+    assert!(submitted.out().join("model.safetensors").is_file());
 }
