@@ -309,7 +309,8 @@ fn a_rank_enters_until_the_budget_is_applied() {
             of.copied().collect::<Vec<_>>()
         };
         assert_eq!(of(0..100), [0, 1, 2], "{mode}");
-        assert!(of(100..1_000_000).len() > 1, "{mode}");
+        // Its group is over as soon as a beat tells of the second step.
+        assert!(!of(100..1_000_000).is_empty(), "{mode}");
         assert_eq!(
             of(1_000_000..2_000_000),
             (1_000_000..1_000_005).collect::<Vec<u64>>(),
