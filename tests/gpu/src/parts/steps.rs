@@ -17,7 +17,7 @@ use measure::{Measured, plain_loop, pytorch, training};
 
 const ROUNDS_MAX: u32 = 3;
 
-const LIMIT: Duration = Duration::from_secs(105);
+const LIMIT: Duration = Duration::from_secs(200);
 
 /// Another round is begun where it will have ended after this part of the time.
 const FILLED: f64 = 0.9;
