@@ -11,6 +11,7 @@ use tradewind_worker::data::ahead::BatchesAhead;
 use tradewind_worker::data::{Batch, Dataset, Split};
 use tradewind_worker::feed::ahead;
 use tradewind_worker::model::Task;
+use tradewind_worker::on_device::OnDevice;
 
 use crate::exact::doubled;
 
@@ -19,24 +20,26 @@ pub(crate) struct Batches {
     ahead: BatchesAhead,
     order: Order,
     dataset: Arc<dyn Dataset>,
-    device: Device,
-    /// Whether the channels of maps are last.
-    channels_last: bool,
+    to: OnDevice,
     /// Whether they are f64.
     double: bool,
 }
 
 impl Batches {
-    pub(crate) fn new(config: &Config, task: &dyn Task, device: Device, double: bool) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        task: &dyn Task,
+        device: Device,
+        double: bool,
+    ) -> anyhow::Result<Self> {
         let ahead = ahead(&config.loader);
-        Self {
+        Ok(Self {
             ahead: BatchesAhead::new(task.dataset(), Split::Train, ahead, device),
             order: Order::new(config, task.samples()),
             dataset: task.dataset(),
-            device,
-            channels_last: config.compute.channels_last,
+            to: OnDevice::new(device, config.compute.channels_last)?,
             double,
-        }
+        })
     }
 
     /// The next one.
@@ -48,11 +51,7 @@ impl Batches {
         if self.double {
             batch = doubled(&batch, &*self.dataset);
         }
-        let batch = batch.to(self.device)?;
-        Ok(match self.channels_last {
-            true => batch.channels_last()?,
-            false => batch,
-        })
+        Ok(self.to.bring(batch)?)
     }
 }
 

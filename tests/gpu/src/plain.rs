@@ -68,7 +68,7 @@ impl Arguments {
         let device = device::open(&config.compute, 0)?;
         precision::set_up(&config.compute, device)?;
         let mut plain = Plain::new(&config, device, self.double)?;
-        let mut batches = Batches::new(&config, &*plain.task, device, self.double);
+        let mut batches = Batches::new(&config, &*plain.task, device, self.double)?;
         let mut losses = Vec::new();
         for _ in 0..self.warmup {
             losses.push(plain.step(&batches.next()?)?);

@@ -282,7 +282,8 @@ fn a_rank_enters_until_the_budget_is_applied() {
         let shard_runs = shard.run();
         let address = shard_runs.address.clone();
         let coordinator = FakeCoordinator::beats(|beat| match (beat.incarnation, beat.clock) {
-            (2, 101..) => Does::Ends(Err(fenced())),
+            // Two steps have ended by then, and are written down.
+            (2, 103..) => Does::Ends(Err(fenced())),
             _ => Does::Answers(BeatReply::default()),
         });
         let coordinator = coordinator
@@ -309,8 +310,7 @@ fn a_rank_enters_until_the_budget_is_applied() {
             of.copied().collect::<Vec<_>>()
         };
         assert_eq!(of(0..100), [0, 1, 2], "{mode}");
-        // Its group is over as soon as a beat tells of the second step.
-        assert!(!of(100..1_000_000).is_empty(), "{mode}");
+        assert!(of(100..1_000_000).len() > 1, "{mode}");
         assert_eq!(
             of(1_000_000..2_000_000),
             (1_000_000..1_000_005).collect::<Vec<u64>>(),
