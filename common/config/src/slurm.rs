@@ -23,7 +23,8 @@ section! {
         /// NCCL_SOCKET_IFNAME=hsn"`.
         setup: Vec<String> = "slurm.setup", TextsOrNone, default "[]";
         /// Time limit of the job in the form that `sbatch --time` takes, such as `"02:30:00"`. If empty, Slurm takes the
-        /// partition's `DefaultTime`, or its `MaxTime` if it has none.
+        /// partition's `DefaultTime`, or its `MaxTime` if it has none. At least 110 s more than `liveness.notice_ms`: Slurm may
+        /// tell of the limit a minute early.
         time_limit: Option<String> = "slurm.time_limit", Text, default "\"\"";
         /// `true`: shortly before the time limit the run takes a last snapshot, its job goes back into the queue, and
         /// training goes on from the snapshot when the job starts again. `false`: the job ends after the snapshot.
@@ -96,6 +97,13 @@ pub(crate) const OWN: [&str; 19] = [
 /// How long processes have to end once they are told to, seconds: Slurm's own `KillWait` is 30.
 pub const ENDING_S: u64 = 30;
 
+/// By how much Slurm may tell of the time limit earlier than it is asked to, seconds (sbatch's manual page, `--signal`).
+const EARLY_S: u64 = 60;
+
+/// How long a job takes to begin, seconds: what Slurm tells before that would end the batch script, and nobody would
+/// put the job back into the queue.
+const BEGINNING_S: u64 = 20;
+
 /// A time limit as Slurm reads it, in seconds; `None` for 0, which is no limit, and for what is no time.
 fn seconds(limit: &str) -> Option<u64> {
     let (days, rest) = match limit.split_once('-') {
@@ -155,11 +163,15 @@ impl Slurm {
                     "slurm.time_limit",
                     "is no time such as \"02:30:00\" or \"1-12\"".into(),
                 );
-            } else if seconds(limit).is_some_and(|limit| limit <= notice) {
+            } else if seconds(limit).is_some_and(|limit| limit < notice + EARLY_S + BEGINNING_S) {
+                let least = notice + EARLY_S + BEGINNING_S;
                 wrong(
                     "slurm.time_limit",
                     format!(
-                        "leaves no time to train: the last snapshot is begun {notice} s before (liveness.notice_ms and {ENDING_S} s)"
+                        "leaves no time to train: the last snapshot is begun {notice} s before (liveness.notice_ms and {ENDING_S} s), \
+                         and Slurm may tell of the limit another {EARLY_S} s earlier; at least {}:{:02} min are needed",
+                        least / 60,
+                        least % 60
                     ),
                 );
             }

@@ -51,9 +51,14 @@ fn before_the_time_limit_a_run_is_kept_and_goes_on_at_its_clock() {
     let slurm = Slurm::take();
     let run = endless()
         .key("train.consistency", "\"sync\"")
-        .key("slurm.time_limit", "\"00:01:00\"")
+        .key("slurm.time_limit", "\"00:02:00\"")
         .key("liveness.notice_ms", "5000");
     let submitted = slurm.submit(&run);
+    // Slurm tells of it when 25 to 85 s have passed.
+    wait_for("the time limit", || {
+        let told = submitted.log().contains("goes back into the queue");
+        told.then_some(())
+    });
     wait_for("the second start", || {
         let restored = submitted.log().matches("has restored shard").count();
         (restored >= 2).then_some(())

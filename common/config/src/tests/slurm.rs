@@ -38,6 +38,9 @@ fn what_slurm_would_misunderstand_is_refused() {
         "slurm.time_limit=\"1\"",
         "slurm.time_limit = \"1\" leaves no time to train: the last snapshot is begun 60 s before",
     );
+    // Slurm may tell of the limit a minute early: then there must be somebody who hears it.
+    check("slurm.time_limit=2:19", "at least 2:20 min are needed");
+    parse(GOOD, &["slurm.time_limit=2:20"]).unwrap();
     check("slurm.options=[\"-A m1\"]", "which is no long option");
     check(
         "slurm.group_options=[\"--qos=a\\n#SBATCH --nodes=9\"]",
