@@ -356,12 +356,18 @@ impl World {
 /// Whether what is written down is all that a coordinator has decided. That a rank has entered is
 /// written with the next thing of its group: its next beat says it again.
 fn is_all(written: &Durable, core: &Coordinator) -> Result<(), Violation> {
+    let decided = core.durable();
+    // Mostly nothing differs, which their texts tell sooner.
+    let text = |durable: &Durable| serde_json::to_string(durable).expect("it can be written");
+    if text(written) == text(&decided) {
+        return Ok(());
+    }
     let plain = |durable: &Durable| {
         let mut value = serde_json::to_value(durable).expect("it can be written");
         forget(&mut value, "entered");
         value
     };
-    let (written, decided) = (plain(written), plain(&core.durable()));
+    let (written, decided) = (plain(written), plain(&decided));
     if written == decided {
         return Ok(());
     }
