@@ -95,6 +95,41 @@ fn cores_depend_on_no_runtime_and_no_network() {
     }
 }
 
+/// Examples of documentation are tests where there are some; going through the other libraries would find none.
+#[test]
+fn examples_in_documentation_are_run() {
+    let metadata = cargo(&["metadata", "--no-deps", "--format-version=1"]);
+    let metadata: Value = serde_json::from_str(&metadata).unwrap();
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    let targets = packages.flat_map(|package| package["targets"].as_array().unwrap());
+    let libraries = targets.filter(|target| {
+        let kinds = target["kind"].as_array().unwrap();
+        kinds.iter().any(|kind| kind == "lib" || kind == "cdylib")
+    });
+    let mut run = 0;
+    for library in libraries {
+        let source = Path::new(library["src_path"].as_str().unwrap());
+        let folder = source.parent().unwrap();
+        let begins = |line: &str| {
+            let line = line.trim_start();
+            line.starts_with("/// ```") || line.starts_with("//! ```")
+        };
+        let mut files = Vec::new();
+        sources(folder, &mut files);
+        let examples = files
+            .iter()
+            .any(|file| fs::read_to_string(file).unwrap().lines().any(begins));
+        assert_eq!(
+            library["doctest"].as_bool().unwrap(),
+            examples,
+            "{}: `doctest` in its Cargo.toml should be {examples}, because there are examples or none",
+            folder.display()
+        );
+        run += u32::from(examples);
+    }
+    assert!(run > 5, "{run}");
+}
+
 /// A feature that tests alone ask of a crate makes another crate of it, and of all that stands on it: what was
 /// built for the tests would be built again for the programs, and for the documentation.
 #[test]
@@ -268,7 +303,13 @@ fn the_example_is_a_package_of_its_own_elsewhere() {
     fs::write(to("Cargo.toml"), corrected).unwrap();
 
     let manifest = format!("--manifest-path={}", to("Cargo.toml").display());
-    let metadata = cargo(&["metadata", "--format-version=1", &manifest]);
+    // What other platforms need has not been fetched.
+    let cargo_is = cargo(&["--version", "--verbose"]);
+    let host = cargo_is
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "));
+    let platform = format!("--filter-platform={}", host.unwrap());
+    let metadata = cargo(&["metadata", "--format-version=1", &platform, &manifest]);
     let metadata: Value = serde_json::from_str(&metadata).unwrap();
     let members = metadata["workspace_members"].as_array().unwrap();
     assert_eq!(members.len(), 1, "{members:?}");
