@@ -1,8 +1,8 @@
 //! HTTP/2 on every connection that is accepted. Most connections of a server are idle, and what they keep is what its ranks cost it.
 //! So it is hyper's HTTP/2 and nothing around it, such as tonic's own server has for what other servers need:
 //!
-//! - No header is remembered from one call to the next. HTTP/2's library would remember it as a part of the buffer that it has
-//!   come in, and so keep that buffer, of 8 KiB, for as long as the connection. A rank makes a few calls in its life.
+//! - No header is remembered from one call to the next. HTTP/2's library would remember it as a part of the buffer of 4 KiB that it
+//!   decodes into, and so keep that buffer and make another. A rank makes a few calls in its life.
 //! - A connection is one task, which holds its state: no other version of HTTP, no timers, no boxed service.
 
 use std::convert::Infallible;

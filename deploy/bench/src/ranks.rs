@@ -236,7 +236,9 @@ impl Connected {
         let seen = self.seen;
         let moved = wire.block_on(async {
             match work {
-                Work::Exchange | Work::Return => exchange.run(purpose, seen, &source, &mut values).await,
+                Work::Exchange | Work::Return => {
+                    exchange.run(purpose, seen, &source, &mut values).await
+                }
                 Work::Push => exchange.push(purpose, seen, &source).await,
                 Work::Pull => exchange.pull(&mut values).await,
             }

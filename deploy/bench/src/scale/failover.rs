@@ -83,7 +83,8 @@ pub(super) fn measure(
     let mut scaled = Vec::new();
     for &groups in groups {
         bar.set_message(format!("{groups} groups"));
-        let observed = measured(async |folder| observe(folder, dies, groups, server_threads).await)?;
+        let observed =
+            measured(async |folder| observe(folder, dies, groups, server_threads).await)?;
         let figures = observed.figures();
         scaled.push(Scaled { groups, figures });
         bar.inc(1);
@@ -368,7 +369,12 @@ mod tests {
             ..observed()
         };
         let returned = [0.75, 1.5, 3.0, 5.5, 5.0];
-        let wanted = [&[0.3, 1.25, 4.0], &returned[..], &[0.5, 2.0, 70.0, 1.0, 3.0, 4.0]].concat();
+        let wanted = [
+            &[0.3, 1.25, 4.0],
+            &returned[..],
+            &[0.5, 2.0, 70.0, 1.0, 3.0, 4.0],
+        ]
+        .concat();
         assert_eq!(values(&observed), wanted);
     }
 }
