@@ -415,7 +415,6 @@ impl Group {
             true => member.lease_left_ms(now_ms),
             false => 0,
         };
-        let rank = |(rank, member): (&Rank, &Box<Member>)| member.row(*rank, left(member));
         GroupRow {
             group,
             size,
@@ -428,7 +427,9 @@ impl Group {
                 .map(|member| left(member))
                 .min()
                 .unwrap_or(0),
-            ranks: self.members.iter().map(rank).collect(),
+            ranks: (self.members.iter())
+                .map(|(rank, member)| member.row(*rank, left(member)))
+                .collect(),
             draining,
         }
     }
