@@ -24,6 +24,7 @@ pub mod record;
 pub mod refuse;
 pub mod registry;
 pub mod rpc;
+mod serving;
 pub mod shard_task;
 pub mod snapshot;
 mod stand_in;
@@ -40,12 +41,11 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
-use tonic::transport::Server;
 use tradewind_common::{RunId, ServerId};
 use tradewind_process::supervise;
 pub use tradewind_programs::server::CoordinatorAt;
 use tradewind_proto::auth::Credentials;
-use tradewind_proto::limits::{COORDINATOR_MESSAGE_BYTES_MAX, HTTP2_FRAME_BYTES, WINDOW_BYTES};
+use tradewind_proto::limits::COORDINATOR_MESSAGE_BYTES_MAX;
 use tradewind_proto::tls::Tls;
 use tradewind_proto::v1::coordinator_server::CoordinatorServer;
 use tradewind_proto::v1::host_server::HostServer;
@@ -61,6 +61,7 @@ use crate::registry::Registry;
 use crate::rpc::coordinator::CoordinatorService;
 use crate::rpc::host::HostService;
 use crate::rpc::shard::ShardService;
+use crate::serving::Services;
 use crate::stand_in::StandIn;
 use crate::surroundings::{REPORTS_MAX, Surroundings};
 
@@ -190,14 +191,13 @@ pub async fn serve(
         incarnation: config.incarnation,
     });
     let shards = ShardService::new(registry);
-    let serving = Server::builder()
-        .max_frame_size(HTTP2_FRAME_BYTES)
-        .initial_stream_window_size(WINDOW_BYTES)
-        .initial_connection_window_size(WINDOW_BYTES)
-        .add_service(admit.before(shards))
-        .add_service(admit.before(coordinator))
-        .add_service(admit.before(host))
-        .serve_with_incoming(accept(listener, connections, config.credentials));
+    let services = Services {
+        shards: admit.before(shards),
+        coordinator: admit.before(coordinator),
+        host: admit.before(host),
+    };
+    let incoming = accept(listener, connections, config.credentials);
+    let serving = serving::serve(incoming, services);
     let hosts = async {
         if let Some((hosting, servers)) = hosts_later {
             spawn_blocking(move || hosting.begin(servers)).await??;
@@ -205,7 +205,7 @@ pub async fn serve(
         std::future::pending::<anyhow::Result<()>>().await
     };
     tokio::select! {
-        served = serving => served?,
+        () = serving => anyhow::bail!("nobody is accepted any more"),
         failed = hosts => failed?,
         () = async {
             shutdown.await;

@@ -128,7 +128,9 @@ impl Client {
         let values = &mut self.values;
         let summary: Summary = wire.block_on(async {
             match work {
-                Work::Exchange => exchange.run(gradient, seen, &source, values).await,
+                Work::Exchange | Work::Return => {
+                    exchange.run(gradient, seen, &source, values).await
+                }
                 Work::Push => exchange.push(gradient, seen, &source).await,
                 Work::Pull => exchange.pull(values).await,
             }

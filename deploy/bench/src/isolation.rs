@@ -278,6 +278,7 @@ mod tests {
                 done: Done {
                     elapsed: 1.0,
                     seconds: seconds.to_vec(),
+                    beats: None,
                 },
             }],
             ..Sample::default()

@@ -18,6 +18,8 @@ pub enum Work {
     Push,
     /// Only read.
     Pull,
+    /// Exchange, and wait until another coordinator than before has answered a beat.
+    Return,
 }
 
 /// A line to a client, such as `go exchange 0.5`.
@@ -44,6 +46,34 @@ pub struct Done {
     pub elapsed: f64,
     /// Of each repetition; of each rank, where several work at once.
     pub seconds: Vec<f64>,
+    /// Where ranks have found another coordinator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beats: Option<Beats>,
+}
+
+/// Beats of ranks that have found another coordinator.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Beats {
+    /// From the order to its first answer, of each rank.
+    pub seconds: Vec<f64>,
+    /// The longest time from one answer to the next, of any rank so far.
+    pub silent_seconds: f64,
+    /// How often all of them have tried to connect meanwhile.
+    pub connects: u64,
+}
+
+/// What an order has come to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Worked {
+    pub seconds: Vec<f64>,
+    pub beats: Option<Beats>,
+}
+
+impl From<Vec<f64>> for Worked {
+    fn from(seconds: Vec<f64>) -> Self {
+        let beats = None;
+        Self { seconds, beats }
+    }
 }
 
 impl fmt::Display for Order {
@@ -52,6 +82,7 @@ impl fmt::Display for Order {
             Work::Exchange => "exchange",
             Work::Push => "push",
             Work::Pull => "pull",
+            Work::Return => "return",
         };
         write!(f, "go {work} {}", self.seconds)
     }
@@ -65,13 +96,14 @@ impl FromStr for Order {
         let (Some("go"), Some(work), Some(seconds), None) =
             (words.next(), words.next(), words.next(), words.next())
         else {
-            bail!("{line:?} is no order; give `go exchange SECONDS`, or push or pull");
+            bail!("{line:?} is no order; give `go exchange SECONDS`, or push, pull or return");
         };
         let work = match work {
             "exchange" => Work::Exchange,
             "push" => Work::Push,
             "pull" => Work::Pull,
-            other => bail!("{other:?} cannot be ordered; give exchange, push or pull"),
+            "return" => Work::Return,
+            other => bail!("{other:?} cannot be ordered; give exchange, push, pull or return"),
         };
         let seconds = seconds
             .parse()
@@ -90,22 +122,26 @@ pub fn obey(ready: &Ready, mut work: impl FnMut(Work) -> anyhow::Result<()>) -> 
             work(order.work)?;
             seconds.push(lap.lap().as_secs_f64());
         }
-        Ok(seconds)
+        Ok(seconds.into())
     })
 }
 
 /// The same, where the work of an order is another: it says which times are told.
 pub fn answer(
     ready: &Ready,
-    mut work: impl FnMut(Order) -> anyhow::Result<Vec<f64>>,
+    mut work: impl FnMut(Order) -> anyhow::Result<Worked>,
 ) -> anyhow::Result<()> {
     say(serde_json::to_string(ready)?);
     for line in std::io::stdin().lines() {
         let order: Order = line?.parse()?;
         let whole = Stopwatch::start();
-        let seconds = work(order)?;
+        let Worked { seconds, beats } = work(order)?;
         let elapsed = whole.elapsed().as_secs_f64();
-        say(serde_json::to_string(&Done { elapsed, seconds })?);
+        say(serde_json::to_string(&Done {
+            elapsed,
+            seconds,
+            beats,
+        })?);
     }
     Ok(())
 }
@@ -116,7 +152,12 @@ mod tests {
 
     #[test]
     fn orders_read_back() {
-        for (work, seconds) in [(Work::Exchange, 0.5), (Work::Push, 2.0), (Work::Pull, 0.0)] {
+        for (work, seconds) in [
+            (Work::Exchange, 0.5),
+            (Work::Push, 2.0),
+            (Work::Pull, 0.0),
+            (Work::Return, 0.0),
+        ] {
             let order = Order { work, seconds };
             assert_eq!(order.to_string().parse::<Order>().unwrap(), order);
         }

@@ -1,14 +1,16 @@
 //! A client process of `bench scale --connected` and `--failover`: many groups of one rank. Each joins, holds its lease and
 //! exchanges as the rank of a worker does, so that to a server it looks like as many processes.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use tradewind_client::coordinator::{Coordinator, CoordinatorAt, RankId};
 use tradewind_client::core::session::Purpose;
+use tradewind_client::heartbeat::HeartbeatState;
 use tradewind_client::membership::Membership;
-use tradewind_client::network::Reach;
+use tradewind_client::network::{Reach, connects};
 use tradewind_client::rank_process::RankProcess;
 use tradewind_client::rank_settings::RankSettings;
 use tradewind_client::stopwatch::Stopwatch;
@@ -18,11 +20,15 @@ use tradewind_common::{GroupId, Layout, Rank, RunId};
 use tradewind_proto::auth::Credentials;
 
 use super::model::{gradient, values};
-use super::orders::{Ready, Work, answer, obey};
+use super::orders::{Beats, Ready, Work, Worked, answer, obey};
 use super::scale::connected::{RUN, spec};
 
 /// How long an unreachable server is tried again.
 const RETRY: Duration = Duration::from_secs(60);
+
+/// How long ranks may be without a coordinator, beyond which none comes any more, and how often it is looked whether one has come.
+const AWAY_MAX: Duration = Duration::from_secs(120);
+const LOOK: Duration = Duration::from_millis(5);
 
 /// The stack of a rank's thread: of so many only what is used takes memory.
 const STACK_BYTES: usize = 1 << 20;
@@ -48,8 +54,11 @@ pub struct Arguments {
     #[arg(long)]
     together: bool,
     /// Address (host:port) of the coordinator.
-    #[arg(long)]
-    coordinator: String,
+    #[arg(long, required_unless_present = "coordinator_file")]
+    coordinator: Option<String>,
+    /// File that says where it is at the moment.
+    #[arg(long, conflicts_with = "coordinator")]
+    coordinator_file: Option<PathBuf>,
 }
 
 /// A rank that has joined.
@@ -73,7 +82,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         retry: RETRY,
         connections: 1,
     };
-    let at = CoordinatorAt::Address(arguments.coordinator.clone());
+    let at = match (&arguments.coordinator_file, &arguments.coordinator) {
+        (Some(file), _) => CoordinatorAt::File(file.clone()),
+        (None, address) => CoordinatorAt::Address(address.clone().unwrap_or_default()),
+    };
     let mut values = values(layout.elements());
     let gradient = gradient(layout.elements());
     let mut ranks = Vec::new();
@@ -133,8 +145,12 @@ fn together(
     work: Work,
     layout: &Layout,
     gradient: &[f32],
-) -> anyhow::Result<Vec<f64>> {
+) -> anyhow::Result<Worked> {
+    let beating: Vec<_> = (ranks.iter())
+        .map(|rank| rank.membership.heartbeat().clone())
+        .collect();
     std::thread::scope(|scope| {
+        let returning = (work == Work::Return).then(|| Returning::begin(beating));
         let started: std::io::Result<Vec<_>> = (ranks.iter_mut())
             .map(|rank| {
                 let builder = std::thread::Builder::new().stack_size(STACK_BYTES);
@@ -147,11 +163,59 @@ fn together(
             })
             .collect();
         let started = started.context("a rank has no thread of its own")?;
+        let beats = returning.map(Returning::wait).transpose()?;
         let ended = started.into_iter().map(|rank| rank.join());
-        ended
+        let seconds: anyhow::Result<Vec<f64>> = ended
             .map(|rank| rank.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
+            .collect();
+        let seconds = seconds?;
+        Ok(Worked { seconds, beats })
     })
+}
+
+/// Ranks that look for another coordinator.
+struct Returning {
+    beating: Vec<Arc<HeartbeatState>>,
+    /// Streams of beats that were answered until now, of each.
+    before: Vec<u64>,
+    connects: u64,
+    watch: Stopwatch,
+}
+
+impl Returning {
+    fn begin(beating: Vec<Arc<HeartbeatState>>) -> Self {
+        Self {
+            before: beating.iter().map(|rank| rank.streams_answered()).collect(),
+            beating,
+            connects: connects(),
+            watch: Stopwatch::start(),
+        }
+    }
+
+    /// Until all have found it.
+    fn wait(self) -> anyhow::Result<Beats> {
+        let mut seconds = vec![None; self.beating.len()];
+        while seconds.contains(&None) {
+            let now = self.watch.elapsed();
+            let ranks = self.beating.iter().zip(&self.before);
+            for ((rank, before), seconds) in ranks.zip(&mut seconds) {
+                if rank.streams_answered() > *before {
+                    seconds.get_or_insert(now.as_secs_f64());
+                }
+            }
+            if now > AWAY_MAX {
+                let missing = seconds.iter().filter(|seconds| seconds.is_none()).count();
+                bail!("after {AWAY_MAX:?} {missing} ranks have found no other coordinator");
+            }
+            std::thread::sleep(LOOK);
+        }
+        let silent = self.beating.iter().map(|rank| rank.silent_longest());
+        Ok(Beats {
+            seconds: seconds.into_iter().flatten().collect(),
+            silent_seconds: silent.max().unwrap_or_default().as_secs_f64(),
+            connects: connects() - self.connects,
+        })
+    }
 }
 
 impl Connected {
@@ -172,7 +236,9 @@ impl Connected {
         let seen = self.seen;
         let moved = wire.block_on(async {
             match work {
-                Work::Exchange => exchange.run(purpose, seen, &source, &mut values).await,
+                Work::Exchange | Work::Return => {
+                    exchange.run(purpose, seen, &source, &mut values).await
+                }
                 Work::Push => exchange.push(purpose, seen, &source).await,
                 Work::Pull => exchange.pull(&mut values).await,
             }

@@ -13,6 +13,7 @@ mod table;
 
 use clap::builder::PossibleValuesParser;
 
+use self::failover::Dies;
 use self::table::{ScaleReport, Scaled};
 use super::Stop;
 use super::steady::{RUNS_MAX, Series};
@@ -88,9 +89,15 @@ pub struct Arguments {
     #[arg(long, conflicts_with_all = ["of", "runs", "joining"])]
     connected: bool,
     /// Instead of asking a core, connect a rank of each group to two real servers, which hold copies for each other, and
-    /// kill one: how long it takes until all ranks are served again.
-    #[arg(long, conflicts_with_all = ["of", "runs", "joining", "connected"])]
-    failover: bool,
+    /// kill one, that with the coordinator or the other one: how long it takes until all ranks are served again.
+    #[arg(
+        long,
+        value_name = "DIES",
+        num_args = 0..=1,
+        default_missing_value = "server",
+        conflicts_with_all = ["of", "runs", "joining", "connected"],
+    )]
+    failover: Option<Dies>,
     /// With --connected, pushes that are timed, at least.
     #[arg(
         long,
@@ -145,8 +152,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Stop> {
         });
         return Ok(());
     }
-    if arguments.failover {
-        let report = failover::measure(&arguments.groups, arguments.server_threads)?;
+    if let Some(dies) = arguments.failover {
+        let report = failover::measure(dies, &arguments.groups, arguments.server_threads)?;
         say(match arguments.json {
             true => report.json(),
             false => report.table(),
@@ -204,7 +211,7 @@ fn check(arguments: &Arguments) -> Result<(), String> {
     if arguments.connected {
         connected::check(&arguments.groups)?;
     }
-    if arguments.failover {
+    if arguments.failover.is_some() {
         failover::check(&arguments.groups)?;
     }
     if arguments.pushes == 0 {
@@ -236,7 +243,7 @@ mod tests {
             groups: vec![10],
             joining: None,
             connected: false,
-            failover: false,
+            failover: None,
             pushes: 1,
             idle_seconds: 1.0,
             server_threads: 1,

@@ -62,7 +62,8 @@ impl<M: Bulk> Reader<M> {
     pub fn new(max: usize) -> Self {
         Self {
             state: State::Prefix,
-            gathered: Vec::with_capacity(HEAD_BYTES_MAX),
+            // Most heads come whole, and many streams are idle.
+            gathered: Vec::new(),
             max,
             beginning: None,
             message: PhantomData,

@@ -1,6 +1,5 @@
 //! The accept loop, which outlives a lack of descriptors.
 
-use std::convert::Infallible;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -32,7 +31,7 @@ pub(crate) fn accept(
     listener: TcpListener,
     connections: Arc<Connections>,
     credentials: Credentials,
-) -> impl Stream<Item = Result<Connection, Infallible>> {
+) -> impl Stream<Item = Connection> {
     if let Err(error) = rustix::net::listen(&listener, WAITING_MAX) {
         tracing::warn!(%error, "few connections can wait until they are accepted");
     }
@@ -45,7 +44,7 @@ pub(crate) fn accept(
     };
     stream::unfold(accepting, |mut accepting| async move {
         let connection = accepting.next().await;
-        Some((Ok(connection), accepting))
+        Some((connection, accepting))
     })
 }
 
@@ -143,7 +142,6 @@ mod tests {
     use futures_util::StreamExt;
     use rustix::process::{Resource, getrlimit, setrlimit};
     use tokio::io::AsyncReadExt;
-    use tonic::transport::server::Connected;
     use tradewind_common::ServerId;
 
     use super::*;
@@ -227,8 +225,8 @@ mod tests {
         // Who has shown a token is served all the while.
         let (mut accepted, address) = listen().await;
         let mut member = Client::connect(address).unwrap();
-        let mut served = accepted.next().await.unwrap().unwrap();
-        served.connect_info().show();
+        let mut served = accepted.next().await.unwrap();
+        served.standing().show();
         let mut is_served = async || {
             member.write_all(b"a call").unwrap();
             let mut heard = [0; 6];

@@ -13,7 +13,6 @@ use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep};
 use tokio_rustls::Accept;
 use tokio_rustls::server::TlsStream;
-use tonic::transport::server::Connected;
 use tradewind_common::identity::Identity;
 use tradewind_proto::tls::{Tls, Unfit};
 
@@ -147,6 +146,11 @@ impl Connection {
         }
     }
 
+    /// What its calls find out about it.
+    pub(crate) fn standing(&self) -> Standing {
+        self.standing.clone()
+    }
+
     /// Whether it may go on. Its task is woken when it may not.
     fn look(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         if matches!(self.stream, Wire::Tls(_)) {
@@ -217,14 +221,6 @@ impl Drop for Connection {
     fn drop(&mut self) {
         // Its calls may outlast it for a moment.
         self.standing.0.place.leave();
-    }
-}
-
-impl Connected for Connection {
-    type ConnectInfo = Standing;
-
-    fn connect_info(&self) -> Standing {
-        self.standing.clone()
     }
 }
 

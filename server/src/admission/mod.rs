@@ -23,7 +23,8 @@ use tradewind_core::revoked::RevokedGroups;
 use tradewind_proto::tls::Unfit;
 
 pub(crate) use accept::accept;
-pub(crate) use admit::{Admit, Peer};
+pub(crate) use admit::{Admit, Admitted, Peer};
+pub(crate) use connection::{Connection, Standing};
 
 use crate::clock::Origin;
 use crate::limits::{Limit, Notices};

@@ -87,7 +87,39 @@ fn ranks_are_served_again_when_a_server_has_died() {
     // The other server has taken over the shard of the one that died.
     assert_eq!(value("shards taken over"), 1.0);
     assert_eq!(value("ranks lost"), 0.0);
-    assert_eq!(rows.len(), 7);
+    assert_eq!(value("shards orphaned"), 0.0);
+    assert!(value("connections a second") > 0.0, "{report:#}");
+    assert_eq!(rows.len(), 9);
+}
+
+#[test]
+fn ranks_find_the_next_coordinator_when_one_has_died() {
+    let report = measured(&mut bench(&[
+        "scale",
+        "--failover=coordinator",
+        "--groups=3",
+    ]));
+    let rows = report["rows"].as_array().unwrap();
+    let value = |what: &str| {
+        let row = rows.iter().find(|row| row["what"] == what);
+        let value = row.and_then(|row| row["values"][0].as_f64());
+        value.unwrap_or_else(|| panic!("no {what} in {report:#}"))
+    };
+    let first = value("coordinator: first beat answered");
+    assert!(
+        value("coordinator: hosted again") > 0.0 && first > 0.0,
+        "{report:#}"
+    );
+    assert!(
+        value("coordinator: all ranks' answered") >= first,
+        "{report:#}"
+    );
+    // Each has come to it, and to the shard that was taken over.
+    assert!(value("tries to connect a rank") >= 2.0, "{report:#}");
+    assert_eq!(value("shards taken over"), 1.0);
+    assert_eq!(value("ranks lost"), 0.0);
+    assert_eq!(value("shards orphaned"), 0.0);
+    assert_eq!(rows.len(), 14);
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod replicate;
 mod revoked;
 mod roles;
 mod serve;
+mod settings;
 mod snapshots;
 mod specification;
 mod stage;

@@ -1,6 +1,7 @@
 //! What a rank's beats tell of it, and what they bring.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use tradewind_common::Clock;
 
@@ -13,6 +14,9 @@ pub struct HeartbeatState {
     speed: AtomicU64,
     fastest: AtomicU64,
     leave: AtomicBool,
+    streams_answered: AtomicU64,
+    /// Microseconds.
+    silent_longest: AtomicU64,
 }
 
 impl HeartbeatState {
@@ -46,6 +50,24 @@ impl HeartbeatState {
     /// Whether the coordinator has asked the group to leave.
     pub fn leave(&self) -> bool {
         self.leave.load(Ordering::Relaxed)
+    }
+
+    /// Streams of beats of which one was answered: each later one is with another coordinator, or on another connection.
+    pub fn streams_answered(&self) -> u64 {
+        self.streams_answered.load(Ordering::Relaxed)
+    }
+
+    /// The longest time from one answer to the next.
+    pub fn silent_longest(&self) -> Duration {
+        Duration::from_micros(self.silent_longest.load(Ordering::Relaxed))
+    }
+
+    /// An answer has come after so long, the `first` of its stream or a later one.
+    pub(crate) fn set_answered(&self, silent: Duration, first: bool) {
+        let micros = u64::try_from(silent.as_micros()).unwrap_or(u64::MAX);
+        self.silent_longest.fetch_max(micros, Ordering::Relaxed);
+        self.streams_answered
+            .fetch_add(first.into(), Ordering::Relaxed);
     }
 
     pub(crate) fn set_leave(&self, leave: bool) {

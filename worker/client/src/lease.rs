@@ -113,6 +113,7 @@ impl Lease {
             Err(_) => return silent(),
         };
         let mut opened = Stopwatch::start();
+        let mut first = true;
         let mut pause = tokio::time::interval(self.pause);
         pause.set_missed_tick_behavior(MissedTickBehavior::Delay);
         pause.tick().await;
@@ -120,7 +121,8 @@ impl Lease {
             tokio::select! {
                 reply = replies.message() => match reply {
                     Ok(Some(reply)) => {
-                        renewed.lap();
+                        let silent = renewed.lap();
+                        self.heartbeat.set_answered(silent, std::mem::take(&mut first));
                         opened.lap();
                         if let Err(status) = self.take(reply) {
                             return status;

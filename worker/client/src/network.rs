@@ -1,5 +1,6 @@
 //! How a worker reaches servers: channels, credentials, and for how long it tries.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
@@ -26,6 +27,14 @@ pub fn wire() -> std::io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
+/// Of this process.
+static CONNECTS: AtomicU64 = AtomicU64::new(0);
+
+/// How often this process has tried to connect, to whomever.
+pub fn connects() -> u64 {
+    CONNECTS.load(Ordering::Relaxed)
+}
+
 /// How servers are reached.
 #[derive(Clone, Debug)]
 pub struct Reach {
@@ -40,6 +49,7 @@ pub struct Reach {
 impl Reach {
     /// Connects to host:port.
     pub async fn connect(&self, address: &str) -> Result<Authorized, tonic::Status> {
+        CONNECTS.fetch_add(1, Ordering::Relaxed);
         let unavailable = |e: tonic::transport::Error| {
             let mut text = e.to_string();
             let mut source = std::error::Error::source(&e);

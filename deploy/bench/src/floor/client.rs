@@ -46,7 +46,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     };
     obey(&ready, |work| match work {
         Work::Exchange => Ok(exchange(&mut connections)?),
-        Work::Push | Work::Pull => bail!("the floor only exchanges"),
+        Work::Push | Work::Pull | Work::Return => bail!("the floor only exchanges"),
     })
 }
 

@@ -29,6 +29,7 @@ fn sample(milliseconds: &[f64], server_cpu: Option<f64>) -> Sample {
         done: Done {
             elapsed: 2.0 * ms / 1e3,
             seconds: vec![ms / 1e3; 2],
+            beats: None,
         },
     };
     Sample {

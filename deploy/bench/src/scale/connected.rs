@@ -241,7 +241,7 @@ pub(super) async fn connect(
     token: &str,
     reached: &Reached,
     groups: u32,
-    words: &[&str],
+    words: &[String],
 ) -> anyhow::Result<Vec<Ranks>> {
     let mut all = Vec::new();
     let mut first = 0;
@@ -252,8 +252,11 @@ pub(super) async fn connect(
             format!("--groups={groups}").into(),
             format!("--first={first}").into(),
             format!("--count={count}").into(),
-            format!("--coordinator={}", reached.by(first.into())).into(),
         ];
+        // Unless it is said in another way.
+        if words.is_empty() {
+            own.push(format!("--coordinator={}", reached.by(first.into())).into());
+        }
         own.extend(words.iter().map(OsString::from));
         all.push(start(folder, token, all.len() as u32, &own)?);
         first += count;

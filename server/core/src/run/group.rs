@@ -56,8 +56,8 @@ pub struct Group {
     start: Clock,
     /// Whether it has been together: ranks that are missing since then are not waited for as at the beginning.
     formed: bool,
-    /// By rank as configured: those that are in it.
-    members: BTreeMap<Rank, Member>,
+    /// By rank as configured: those that are in it. Boxed, because a map has room for eleven at once, and many groups are of one.
+    members: BTreeMap<Rank, Box<Member>>,
     /// When the first of those that gather came.
     #[serde(skip)]
     gathering_ms: u64,
@@ -174,7 +174,7 @@ impl Group {
 
     /// Its clock, by its heartbeats.
     pub(super) fn clock(&self) -> Clock {
-        let clocks = self.members.values().map(Member::clock);
+        let clocks = self.members.values().map(|member| member.clock());
         clocks.max().unwrap_or_default()
     }
 
@@ -194,7 +194,10 @@ impl Group {
             self.speed = beat.steps_per_second;
         } else if before >= self.speed {
             // It was the fastest.
-            let speeds = self.members.values().map(Member::steps_per_second);
+            let speeds = self
+                .members
+                .values()
+                .map(|member| member.steps_per_second());
             self.speed = speeds.fold(0.0, f64::max);
         }
     }
@@ -207,7 +210,11 @@ impl Group {
     /// Sets that to when the first of them runs out, by what is known now, but after now; `None` if it has
     /// none.
     pub(super) fn look_again(&mut self, now_ms: u64) -> Option<u64> {
-        let until = self.members.values().map(Member::lease_until_ms).min();
+        let until = self
+            .members
+            .values()
+            .map(|member| member.lease_until_ms())
+            .min();
         let until = until.filter(|_| self.holds_leases());
         self.look_ms = until.map(|at_ms| at_ms.max(now_ms + 1));
         self.look_ms
@@ -222,20 +229,19 @@ impl Group {
 
     /// The process of a rank that is in it.
     pub(super) fn life(&self, rank: Rank) -> Option<u64> {
-        self.members.get(&rank).map(Member::life)
+        self.members.get(&rank).map(|member| member.life())
     }
 
     /// Whether a rank knows that it has joined.
     pub(super) fn has_entered(&self, rank: Rank) -> bool {
-        self.members.get(&rank).is_some_and(Member::has_entered)
+        self.members
+            .get(&rank)
+            .is_some_and(|member| member.has_entered())
     }
 
     /// The rank, if it has joined as this process and has not heard of it.
     pub(super) fn asks_again(&mut self, rank: Rank, life: u64) -> Option<&mut Member> {
-        let member = self
-            .holds_leases()
-            .then(|| self.members.get_mut(&rank))
-            .flatten();
+        let member = self.holds_leases().then(|| self.member(rank)).flatten();
         member.filter(|member| member.asks_again(life))
     }
 
@@ -253,7 +259,7 @@ impl Group {
         if self.members.is_empty() {
             self.gathering_ms = now_ms;
         }
-        let fresh = || Member::new(join.life);
+        let fresh = || Box::new(Member::new(join.life));
         let member = self.members.entry(join.rank).or_insert_with(fresh);
         member.is_process(join.life, join.store_address);
         member.wait_to_join(to)
@@ -285,12 +291,14 @@ impl Group {
         self.speed = 0.0;
         let mut members = std::mem::take(&mut self.members);
         let members = members.values_mut();
-        members.flat_map(Member::take_waiting).collect()
+        members.flat_map(|member| member.take_waiting()).collect()
     }
 
     /// Who waits for an answer.
     pub(super) fn take_waiting(&mut self) -> impl Iterator<Item = ReplyTo> + '_ {
-        self.members.values_mut().flat_map(Member::take_waiting)
+        self.members
+            .values_mut()
+            .flat_map(|member| member.take_waiting())
     }
 
     /// It is out of the view until its ranks have joined anew.
@@ -338,7 +346,7 @@ impl Group {
     }
 
     pub(super) fn member(&mut self, rank: Rank) -> Option<&mut Member> {
-        self.members.get_mut(&rank)
+        self.members.get_mut(&rank).map(|member| &mut **member)
     }
 
     pub(super) fn forgive(&mut self, gap_ms: u64) {
@@ -361,7 +369,7 @@ impl Group {
 
     /// Whether ranks wait there to hear that they have joined.
     pub(super) fn has_joining(&self) -> bool {
-        self.members.values().any(Member::is_joining)
+        self.members.values().any(|member| member.is_joining())
     }
 
     /// Answers those who wait for what is so by now.
@@ -407,15 +415,21 @@ impl Group {
             true => member.lease_left_ms(now_ms),
             false => 0,
         };
-        let rank = |(rank, member): (&Rank, &Member)| member.row(*rank, left(member));
         GroupRow {
             group,
             size,
             incarnation: self.incarnation,
             state: self.state,
             clock: self.clock(),
-            lease_left_ms: self.members.values().map(left).min().unwrap_or(0),
-            ranks: self.members.iter().map(rank).collect(),
+            lease_left_ms: self
+                .members
+                .values()
+                .map(|member| left(member))
+                .min()
+                .unwrap_or(0),
+            ranks: (self.members.iter())
+                .map(|(rank, member)| member.row(*rank, left(member)))
+                .collect(),
             draining,
         }
     }
