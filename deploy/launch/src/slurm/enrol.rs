@@ -15,8 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tower_service::Service;
-use tradewind_common::identity::Identity;
-use tradewind_common::run_files;
+use tradewind_common::identity::{Identity, PersonName};
 use tradewind_folder::clock::Clock;
 use tradewind_folder::run::RunFolder;
 use tradewind_process::{supervise, whole};
@@ -28,6 +27,7 @@ use tradewind_server::limits::Notices;
 use super::enrolment::{self, Reply, Request};
 use super::task_secrets::{self, TaskName, TaskSecrets};
 use crate::bare_host;
+use crate::secrets::{certify_people, forget_people};
 
 /// In the folder of a run or a fleet: where the authority is, and its certificate. The authority writes it; no secret.
 const AUTHORITY: &str = "slurm/authority.json";
@@ -57,13 +57,12 @@ struct Whereabouts {
 /// Makes the tasks of a job ask for certificates from its first server's task on, or for none.
 pub(super) fn prepare(folder: &RunFolder, tls: bool) -> anyhow::Result<()> {
     // Of an earlier start.
-    for name in [AUTHORITY, run_files::PERSON] {
-        match fs::remove_file(folder.file(name)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(error).with_context(|| format!("cannot remove {name}"));
-            }
-            _ => {}
+    forget_people(folder.path())?;
+    match fs::remove_file(folder.file(AUTHORITY)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("cannot remove {AUTHORITY}"));
         }
+        _ => {}
     }
     task_secrets::prepare(folder.path(), tls)
 }
@@ -74,6 +73,7 @@ pub(super) async fn found(
     folder: &Path,
     of: &str,
     host: &str,
+    people: &[PersonName],
 ) -> anyhow::Result<Option<Arc<Authority>>> {
     if !task_secrets::are_wanted(folder)? {
         return Ok(None);
@@ -86,8 +86,7 @@ pub(super) async fn found(
         address: listener.local_addr()?.to_string(),
         certificate: authority.certificate(),
     };
-    let person = authority.pass(&Identity::Person)?;
-    whole::write_secret(&folder.join(run_files::PERSON), &person)?;
+    certify_people(folder, &authority, people)?;
     whole::write(&folder.join(AUTHORITY), &serde_json::to_string(&there)?)?;
     let answering = answer(listener, authority.clone(), folder)?;
     supervise("the authority of certificates", answering);
@@ -100,7 +99,7 @@ fn answer(
     authority: Arc<Authority>,
     folder: &Path,
 ) -> anyhow::Result<impl Future<Output = std::convert::Infallible> + use<>> {
-    let own = Credentials::new("", Some(&authority.pass(&Identity::Server)?))?;
+    let own = Credentials::new("", Some(&authority.pass(&Identity::Server(None))?))?;
     let acceptor = own.tls().expect("it was given").acceptor();
     let room = Arc::new(Semaphore::new(HEARD_MAX));
     let secrets = Arc::new(TaskSecrets::of(folder));
@@ -245,6 +244,7 @@ mod tests {
     use super::*;
     use crate::slurm::start::Start;
     use crate::slurm::task_secrets::Tasked;
+    use tradewind_common::run_files;
     use tradewind_folder::runtime::one_thread;
 
     const TASK: Tasked = Tasked::Rank { group: 1, rank: 0 };
@@ -305,15 +305,15 @@ mod tests {
         let (_within, folder) = folder(true);
         let path = folder.path();
         one_thread().unwrap().block_on(async {
-            let authority = found(path, "climate", "127.0.0.1").await.unwrap().unwrap();
+            let authority = found(path, "climate", "127.0.0.1", &[]).await.unwrap().unwrap();
             let mut own = applicant(path, 0);
             let pass = own.pass().await.unwrap();
-            let server = authority.pass(&Identity::Server).unwrap();
+            let server = authority.pass(&Identity::Server(None)).unwrap();
             assert!(Credentials::new("", Some(&server)).is_ok());
             assert!(Credentials::new("", Some(&pass)).is_ok());
             // The next process of the task shows the same, for as long as the authority is the same; then the same key.
             assert_eq!(own.pass().await.unwrap(), pass);
-            let _later = found(path, "climate", "127.0.0.1").await.unwrap().unwrap();
+            let _later = found(path, "climate", "127.0.0.1", &[]).await.unwrap().unwrap();
             let other = own.pass().await.unwrap();
             assert_ne!(other, pass);
             assert_eq!(key(&other), key(&pass));
@@ -337,7 +337,7 @@ mod tests {
         let (_within, folder) = folder(true);
         let path = folder.path();
         one_thread().unwrap().block_on(async {
-            found(path, "climate", "127.0.0.1").await.unwrap();
+            found(path, "climate", "127.0.0.1", &[]).await.unwrap();
             let (mut own, mut thief) = (applicant(path, 0), applicant(path, 0));
             assert_eq!(thief.secret, own.secret);
             let pass = own.pass().await.unwrap();
@@ -358,7 +358,7 @@ mod tests {
             let want = ["used-secret", "unknown-secret"].map(|word| (word.to_owned(), 1));
             assert_eq!(told(path, 2).await, want);
             // Another authority goes by the same files.
-            found(path, "climate", "127.0.0.1").await.unwrap();
+            found(path, "climate", "127.0.0.1", &[]).await.unwrap();
             thief.secret.clone_from(&own.secret);
             let why = refused(&mut thief).await;
             assert!(why.contains("(used-secret)"), "{why}");
@@ -371,7 +371,7 @@ mod tests {
         let (_within, folder) = folder(true);
         let path = folder.path();
         one_thread().unwrap().block_on(async {
-            found(path, "climate", "127.0.0.1").await.unwrap();
+            found(path, "climate", "127.0.0.1", &[]).await.unwrap();
             let mut own = applicant(path, 0);
             applicant(path, 0).pass().await.unwrap();
             let why = refused(&mut own).await;
@@ -387,11 +387,11 @@ mod tests {
         let (_within, folder) = folder(true);
         let path = folder.path();
         one_thread().unwrap().block_on(async {
-            found(path, "climate", "127.0.0.1").await.unwrap();
+            found(path, "climate", "127.0.0.1", &[]).await.unwrap();
             assert!(folder.file(run_files::PERSON).exists());
             prepare(&folder, false).unwrap();
             assert!(!folder.file(run_files::PERSON).exists());
-            assert!(found(path, "climate", "127.0.0.1").await.unwrap().is_none());
+            assert!(found(path, "climate", "127.0.0.1", &[]).await.unwrap().is_none());
             assert!(Applicant::new(path, task(0)).unwrap().is_none());
         });
     }
