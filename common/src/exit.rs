@@ -50,8 +50,8 @@ statuses! {
     Fenced => 3, "worker", "stuck for longer than a lease in an incarnation of its group that is over";
     /// Another process would fail as well.
     GivenUp => 4, "worker", "given up: the configuration or the data would fail every other process, too";
-    /// The rank's group has left the run.
-    Left => 5, "worker", "its group has left the run, as it was asked to; the run goes on";
+    /// The rank's group has left the run, or the server was shut out.
+    Left => 5, "worker, server", "its group has left the run, as it was asked to, or the server was [shut out](security.md#shut-somebody-out); the run goes on";
     /// Training has diverged.
     Diverged => 6, "worker", "training has diverged, and would in another process, too";
     /// The run has stopped at a loss.

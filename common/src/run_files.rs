@@ -10,6 +10,14 @@ pub const TOKEN: &str = "token";
 /// Under TLS, what a person shows: a private key with its certificates.
 pub const PERSON: &str = "person.pem";
 
+/// Under TLS, the folder of what people besides the owner show, whom `cluster.people` names.
+pub const PEOPLE: &str = "people";
+
+/// What the person of this name shows.
+pub fn person(name: &str) -> String {
+    format!("{PEOPLE}/{name}.pem")
+}
+
 /// The folder of the coordinator's state.
 pub const COORDINATOR: &str = "coordinator";
 

@@ -130,7 +130,7 @@ fn of_identity(
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     params.subject_alt_names = vec![SanType::URI(identity.uri().try_into()?)];
-    if let Identity::Server = identity {
+    if let Identity::Server(_) = identity {
         // Clients ask for both.
         params
             .extended_key_usages

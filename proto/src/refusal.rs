@@ -96,8 +96,10 @@ reasons! {
     Drained => "drained", FailedPrecondition;
     /// There are no certificates that could be revoked.
     WithoutTls => "without-tls", FailedPrecondition;
-    /// As many groups are revoked as can be.
+    /// As many are revoked as can be.
     TooManyRevoked => "too-many-revoked", ResourceExhausted;
+    /// The server that decides who is revoked would be.
+    HostsCoordinator => "hosts-coordinator", FailedPrecondition;
     /// The run is not over.
     StillTrains => "still-trains", FailedPrecondition;
     /// Groups cannot be added to a synchronous run.

@@ -19,7 +19,7 @@ use tokio_rustls::rustls::{
     CertificateError, CipherSuite, ClientConfig, DigitallySignedStruct, DistinguishedName, Error,
     RootCertStore, ServerConfig, SignatureScheme,
 };
-use tradewind_common::identity::Identity;
+use tradewind_common::identity::{Identity, ShutOut};
 use webpki::EndEntityCert;
 
 use crate::refusal::Reason;
@@ -71,8 +71,8 @@ pub enum Unfit {
     )]
     Expired,
     /// A person has taken it back.
-    #[error("the caller's certificate is revoked: its group was shut out of the run")]
-    Revoked,
+    #[error("the caller's certificate is revoked: {0} was shut out of the run")]
+    Revoked(ShutOut),
     /// It is not understood, or names no identity.
     #[error("the caller's certificate names nobody of a run or fleet")]
     Nobody,
@@ -86,7 +86,7 @@ impl Unfit {
             Self::SelfSigned => Reason::SelfSigned,
             Self::OtherAuthority => Reason::OtherAuthority,
             Self::Expired => Reason::ExpiredCertificate,
-            Self::Revoked => Reason::RevokedCertificate,
+            Self::Revoked(_) => Reason::RevokedCertificate,
             Self::Nobody => Reason::BadCertificate,
         }
     }
@@ -230,7 +230,7 @@ pub(crate) fn in_words(error: io::Error) -> io::Error {
                 "its certificate is of another run or fleet, or of an earlier start of this one"
             }
             Unfit::Expired => "its certificate has expired, or is not valid yet",
-            Unfit::NoCertificate | Unfit::SelfSigned | Unfit::Revoked | Unfit::Nobody => {
+            Unfit::NoCertificate | Unfit::SelfSigned | Unfit::Revoked(_) | Unfit::Nobody => {
                 "its certificate is not a server's"
             }
         },
@@ -325,9 +325,10 @@ mod tests {
         let rank = Identity::Rank {
             run: RunId::new("climate").unwrap(),
             group: GroupId(1),
+            rank: None,
         };
-        let server = Tls::from_pem(&own.pass(&Identity::Server).unwrap()).unwrap();
-        for identity in [Identity::Server, rank.clone(), Identity::Person] {
+        let server = Tls::from_pem(&own.pass(&Identity::Server(None)).unwrap()).unwrap();
+        for identity in [Identity::Server(None), rank.clone(), Identity::Person(None)] {
             let shown = own.pass(&identity).unwrap();
             assert_eq!(server.judge(Some(&certificates(&shown))), Ok(identity));
         }
@@ -355,9 +356,9 @@ mod tests {
     #[test]
     fn what_cannot_be_shown_is_refused_by_name() {
         let authority = Authority::new("climate").unwrap();
-        let pass = authority.pass(&Identity::Person).unwrap();
+        let pass = authority.pass(&Identity::Person(None)).unwrap();
         let lone = pass.replacen(&authority.certificate(), "", 1);
-        let other = authority.pass(&Identity::Person).unwrap();
+        let other = authority.pass(&Identity::Person(None)).unwrap();
         let key_of_other = format!(
             "{}{}",
             other.split_once("-----BEGIN CERT").unwrap().0,

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Mutex, mpsc, watch};
+use tokio::sync::{Mutex, Notify, mpsc, watch};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
 use tonic::transport::Endpoint;
 use tradewind_common::{Generation, RunId};
 use tradewind_core::view::OrderedView;
@@ -20,6 +21,7 @@ use tradewind_process::watched;
 use tradewind_proto::auth::Credentials;
 use tradewind_proto::convert;
 use tradewind_proto::limits::COORDINATOR_MESSAGE_BYTES_MAX;
+use tradewind_proto::refusal::{self, Reason};
 use tradewind_proto::v1::coordinator_client::CoordinatorClient;
 use tradewind_proto::v1::server_report::Report as Body;
 use tradewind_proto::v1::{self, ServerReport};
@@ -77,12 +79,13 @@ pub(crate) struct Registration {
 /// Stays registered for as long as the process lives. A broken connection is made again, and the
 /// coordinator then sends all orders anew.
 ///
-/// `bonded` is told whether there is a bond.
+/// `bonded` is told whether there is a bond, and `shut_out` if there will be none: the server's certificates are
+/// revoked.
 pub(crate) async fn stay_registered(
     me: Registration,
     (registry, connections): (Arc<Registry>, Arc<Connections>),
     reports: Reports,
-    bonded: watch::Sender<bool>,
+    (bonded, shut_out): (watch::Sender<bool>, Arc<Notify>),
 ) -> Infallible {
     let bond = Bond {
         bonded,
@@ -96,11 +99,23 @@ pub(crate) async fn stay_registered(
     loop {
         match bond.follow().await {
             Ok(()) => tracing::warn!("the coordinator closed the connection; trying again"),
-            Err(error) => tracing::warn!("no bond with the coordinator: {error:#}; trying again"),
+            Err(error) => {
+                tracing::warn!("no bond with the coordinator: {error:#}; trying again");
+                if is_shut_out(&error) {
+                    shut_out.notify_one();
+                }
+            }
         }
         bond.bonded.send_if_modified(std::mem::take);
         tokio::time::sleep(RETRY).await;
     }
+}
+
+/// Whether it is that the server's certificates are revoked.
+fn is_shut_out(error: &anyhow::Error) -> bool {
+    let refused = error.downcast_ref::<Status>();
+    let word = refused.and_then(refusal::reason);
+    word == Some(Reason::RevokedCertificate.word())
 }
 
 /// What there is to report of an order.
@@ -217,9 +232,9 @@ impl Bond {
     /// Shuts out whose certificates are revoked, and says so.
     fn revoke(&self, revoked: &v1::Revoked) -> anyhow::Result<ServerReport> {
         let revoked = revoked_from_wire(revoked)?;
-        let groups = revoked.len() as u32;
+        let count = revoked.len() as u32;
         self.connections.revoke(revoked);
-        let keeps = Body::KeepsRevoked(v1::KeepsRevoked { groups });
+        let keeps = Body::KeepsRevoked(v1::KeepsRevoked { count });
         Ok(ServerReport {
             report: Some(keeps),
         })

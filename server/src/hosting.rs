@@ -122,6 +122,13 @@ impl Hosting {
             Some(run) if !knows(Store::look(folder)?, run)? => Some(newest(folder, run)?),
             _ => None,
         };
+        // It would let itself in, and its word would be law.
+        if let Some(authority) = authority
+            && let Some(state) = Store::look(folder)?.as_ref().map(understand).transpose()?
+            && state.shuts_out(authority, *server)
+        {
+            bail!("server {server} is shut out of the fleet");
+        }
         if !wanted() {
             return Ok(None);
         }

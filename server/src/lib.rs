@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::spawn_blocking;
 use tradewind_common::{RunId, ServerId};
 use tradewind_process::supervise;
@@ -94,6 +94,11 @@ pub struct Config {
     /// milliseconds.
     pub linger_ms: u64,
 }
+
+/// A server that was shut out of its fleet, for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this server's certificates are revoked: it was shut out, and does not come back")]
+pub struct ShutOut;
 
 /// Names an authority by its certificate.
 fn authority(tls: &Tls) -> String {
@@ -151,6 +156,7 @@ pub async fn serve(
         }
     };
     let (bond, bonded) = watch::channel(false);
+    let shut_out = Arc::new(Notify::new());
     let standing_in = match (config.stand_in, &config.folder) {
         (Some(servers), Some(folder)) => Some(supervise(
             "the watch over the coordinator",
@@ -178,7 +184,7 @@ pub async fn serve(
         lease: Duration::from_millis(config.lease_ms),
     };
     let here = (registry.clone(), connections.clone());
-    let staying = attach::stay_registered(me, here, reports, bond);
+    let staying = attach::stay_registered(me, here, reports, (bond, shut_out.clone()));
     let registered = supervise("the bond with the coordinator", staying);
     let (lingering, patience) = (hosting.clone(), Duration::from_millis(config.linger_ms));
     let admit = Admit::new(&config.credentials, notices);
@@ -207,6 +213,8 @@ pub async fn serve(
     tokio::select! {
         () = serving => anyhow::bail!("nobody is accepted any more"),
         failed = hosts => failed?,
+        // What it holds is for others to serve now, and nobody takes anything of it.
+        () = shut_out.notified() => return Err(ShutOut.into()),
         () = async {
             shutdown.await;
             if !patience.is_zero() {

@@ -11,11 +11,12 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::spawn_blocking;
+use tradewind_common::exit::Exit;
 use tradewind_common::{RunId, ServerId};
 use tradewind_process::{log, supervise, whole};
 use tradewind_programs::server::{CoordinatorAt, ServerArguments};
 use tradewind_proto::auth::Credentials;
-use tradewind_server::{Config, serve, telemetry};
+use tradewind_server::{Config, ShutOut, serve, telemetry};
 use tradewind_traces::Tracer;
 
 /// Memory of finished transfers is used again: fresh pages cost more than the copies into them.
@@ -45,7 +46,10 @@ fn begin() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");
-            ExitCode::FAILURE
+            match error.is::<ShutOut>() {
+                true => Exit::Left.into(),
+                false => ExitCode::FAILURE,
+            }
         }
     }
 }

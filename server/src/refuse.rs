@@ -48,6 +48,8 @@ pub fn refused(refused: Refused) -> Status {
         Refused::Drained(_) => Reason::Drained,
         Refused::WithoutTls => Reason::WithoutTls,
         Refused::TooManyRevoked => Reason::TooManyRevoked,
+        Refused::HostsCoordinator(_) => Reason::HostsCoordinator,
+        Refused::RevokedServer(_) => Reason::RevokedCertificate,
         Refused::StillTrains(_) => Reason::StillTrains,
         Refused::FixedGroups => Reason::FixedGroups,
         Refused::Replaced { .. } => Reason::Replaced,

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use tradewind_common::identity::PersonName;
+
 use super::key::Section;
 use super::section::section;
 use super::{Typed, Value};
@@ -25,6 +27,10 @@ section! {
         /// Accept `cluster.security = "token"` or `"none"` although the run is reached over a network: everybody who
         /// can read that network, or reaches the servers, can then read and change what is trained.
         trusted_network: bool = "cluster.trusted_network", Bool, default "false";
+        /// Names of people, or of tools, who get a certificate of their own under TLS besides the run's owner:
+        /// `people/NAME.pem` in the run's folder, which the owner hands on. Each can be
+        /// [revoked](security.md#shut-somebody-out) by its name.
+        people: Vec<String> = "cluster.people", TextsOrNone, default "[]";
     }
 }
 
@@ -65,6 +71,22 @@ impl Cluster {
     pub fn is_on_loopback(&self) -> bool {
         let ip = self.host.parse::<IpAddr>();
         ip.map_or(self.host == "localhost", |ip| ip.is_loopback())
+    }
+
+    /// Who has a certificate besides the owner, where this guards the run.
+    ///
+    /// # Errors
+    /// A name that cannot be one, or there are no certificates.
+    pub fn people(&self, security: Security) -> Result<Vec<PersonName>, String> {
+        if security != Security::Tls && !self.people.is_empty() {
+            return Err(
+                "cluster.people has no effect without certificates; set cluster.security = \"tls\""
+                    .into(),
+            );
+        }
+        let named = self.people.iter().map(|name| PersonName::new(name));
+        let named: Result<_, _> = named.collect();
+        named.map_err(|why| format!("cluster.people: {why}"))
     }
 
     /// What guards a run.

@@ -15,7 +15,7 @@ use tradewind_proto::v1::host_client::HostClient;
 use tradewind_proto::v1::shard_client::ShardClient;
 use tradewind_proto::v1::{
     AttachRequest, CoordinateReply, CoordinateRequest, DrainRequest, PingReply, PingRequest,
-    RemoveRequest, ResumeRequest, RevokeRequest, ShardStatusReply, ShardStatusRequest,
+    RankOfGroup, RemoveRequest, ResumeRequest, RevokeRequest, ShardStatusReply, ShardStatusRequest,
     SnapshotReply, SnapshotRequest, StatusReply, StatusRequest,
 };
 
@@ -32,6 +32,19 @@ pub struct ClusterStatus {
     pub run: StatusReply,
     /// By shard; `None` where nobody answered for it.
     pub shards: Vec<Option<ShardStatusReply>>,
+}
+
+/// Whom a person shuts out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Whom {
+    /// Groups of the run, with all their ranks.
+    pub groups: Vec<u32>,
+    /// Ranks of the run, each by its group and its number there.
+    pub ranks: Vec<(u32, u32)>,
+    /// Servers of the fleet.
+    pub servers: Vec<u32>,
+    /// People, by their names.
+    pub people: Vec<String>,
 }
 
 /// A connection that shows the token.
@@ -162,18 +175,27 @@ impl Access {
         Ok(())
     }
 
-    /// Shuts groups out of a run: returns when every server refuses them that may be there. Servers that are gone and
-    /// were given up are named.
+    /// Shuts somebody out of a run or its fleet: returns when every server refuses them that may be there. Servers that
+    /// are gone and were given up are named.
     pub async fn revoke(
         &self,
         coordinator: &str,
         run: &RunId,
-        groups: &[u32],
+        whom: &Whom,
     ) -> anyhow::Result<Vec<u32>> {
         let mut client = CoordinatorClient::new(self.connect(coordinator).await?);
+        let ranks = whom.ranks.iter();
         let request = RevokeRequest {
             run: run.to_string(),
-            groups: groups.to_vec(),
+            groups: whom.groups.clone(),
+            ranks: ranks
+                .map(|(group, rank)| RankOfGroup {
+                    group: *group,
+                    rank: *rank,
+                })
+                .collect(),
+            servers: whom.servers.clone(),
+            people: whom.people.clone(),
         };
         let revoked = client.revoke(request).await;
         let revoked = revoked.map_err(|status| anyhow!("{}", status.message()))?;

@@ -104,6 +104,7 @@ const ORDINARY: &[&str] = &[
     "group_attached",
     "group_drained",
     "group_revoked",
+    "certificate_revoked",
     "run_ready",
     ENDING,
     "run_removed",
@@ -115,6 +116,7 @@ const ORDINARY: &[&str] = &[
 /// the launcher tells itself.
 const SHOWN: &[&str] = &[
     "group_revoked",
+    "certificate_revoked",
     "promoted",
     "orphaned",
     "restored",

@@ -85,8 +85,8 @@ impl<'a> Keeper<'a> {
     /// Starts all processes of a run. Must be called on the thread that lives longest, in a runtime.
     pub fn start(context: LaunchContext<'a>, clock: Clock) -> anyhow::Result<Self> {
         let path = context.folder.path();
-        let access = context.secrets.access(&Identity::Person)?;
-        let as_server = context.secrets.access(&Identity::Server)?;
+        let access = context.secrets.access(&Identity::Person(None))?;
+        let as_server = context.secrets.access(&Identity::Server(None))?;
         let log = EventLog::open(path)?;
         // What a previous launcher left is known.
         let mut events = Events::of(path, &context.config.name);

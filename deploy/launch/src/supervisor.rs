@@ -132,8 +132,12 @@ impl Supervisor {
             self.ended_ms.entry(group).or_insert(now_ms);
             return;
         }
-        if rank && said == Some(Exit::Left) {
+        if said == Some(Exit::Left) {
             known.state = MemberState::Done;
+            // It was shut out, and others stand in for it.
+            if let Member::Server(server) = member {
+                self.hosting.died(server, &death.how);
+            }
             return;
         }
         let how = known.killed.take().unwrap_or_else(|| death.how.clone());

@@ -32,6 +32,7 @@ run=/scratch/runs/example
 
 # Each task has a secret of its own, by which a certificate is issued to it, once.
 "$tradewind" slurm secrets "$run" group-2=8 group-3=8 || exit
+trap '"$tradewind" slurm secrets "$run" --over' EXIT
 
 # A step for each component, so that the end of one is not the end of another. Each task starts its
 # process again where it dies, in the same step, with the same CPUs and GPUs.

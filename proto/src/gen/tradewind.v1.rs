@@ -585,13 +585,30 @@ pub struct DrainRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DrainReply {}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+/// Whose certificates are taken back: at least one of all these.
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RevokeRequest {
     #[prost(string, tag = "1")]
     pub run: ::prost::alloc::string::String,
-    /// At least one.
+    /// Of the run, with all their ranks.
     #[prost(uint32, repeated, tag = "2")]
     pub groups: ::prost::alloc::vec::Vec<u32>,
+    /// Of the run, each alone.
+    #[prost(message, repeated, tag = "3")]
+    pub ranks: ::prost::alloc::vec::Vec<RankOfGroup>,
+    /// Of the fleet.
+    #[prost(uint32, repeated, tag = "4")]
+    pub servers: ::prost::alloc::vec::Vec<u32>,
+    /// Of the fleet, by their names.
+    #[prost(string, repeated, tag = "5")]
+    pub people: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RankOfGroup {
+    #[prost(uint32, tag = "1")]
+    pub group: u32,
+    #[prost(uint32, tag = "2")]
+    pub rank: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RevokeReply {
@@ -824,12 +841,12 @@ pub struct Followed {
     #[prost(uint64, optional, tag = "2")]
     pub generation: ::core::option::Option<u64>,
 }
-/// The receiver of `Revoked` refuses those groups from now on, and has closed their connections.
+/// The receiver of `Revoked` refuses all of them from now on, and has closed their connections.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct KeepsRevoked {
     /// How many were named.
     #[prost(uint32, tag = "1")]
-    pub groups: u32,
+    pub count: u32,
 }
 /// What a holder of a shard has done.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -942,18 +959,13 @@ pub struct ServerOrder {
     #[prost(message, optional, tag = "10")]
     pub revoked: ::core::option::Option<Revoked>,
 }
-/// All groups whose certificates are revoked; there are only ever more.
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct Revoked {
-    #[prost(message, repeated, tag = "1")]
-    pub groups: ::prost::alloc::vec::Vec<RevokedGroup>,
-}
+/// All whose certificates are revoked; there are only ever more.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RevokedGroup {
-    #[prost(string, tag = "1")]
-    pub run: ::prost::alloc::string::String,
-    #[prost(uint32, tag = "2")]
-    pub group: u32,
+pub struct Revoked {
+    /// As certificates name them, such as tradewind:rank/RUN/GROUP/RANK; tradewind:rank/RUN/GROUP is the group with all
+    /// its ranks.
+    #[prost(string, repeated, tag = "2")]
+    pub identities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Restore {

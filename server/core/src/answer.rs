@@ -125,9 +125,17 @@ pub enum Refused {
     WithoutTls,
     /// What is revoked travels whole, and has a limit.
     #[error(
-        "more than {REVOKED_MAX} groups would be revoked; end the run and resume it, which makes all certificates anew"
+        "more than {REVOKED_MAX} groups, ranks, servers and people would be revoked; end the run and resume it, which makes all certificates anew"
     )]
     TooManyRevoked,
+    /// The coordinator is in this server's process, and decides who is shut out.
+    #[error(
+        "server {0} hosts the coordinator, which cannot shut itself out; end the process of server {0}, and revoke it once another server hosts the coordinator"
+    )]
+    HostsCoordinator(ServerId),
+    /// A server registers whose certificates are taken back.
+    #[error("server {0} is shut out of the fleet, and does not come back")]
+    RevokedServer(ServerId),
     /// Too many callers wait for a snapshot, or for servers to keep what is revoked.
     #[error("{0} callers wait for that already; try again later")]
     TooManyWaiting(usize),
@@ -177,7 +185,7 @@ pub enum Answer {
     Removed,
     /// The next join of the run resumes it.
     Resumes,
-    /// Groups are revoked.
+    /// Somebody is shut out.
     Revoked {
         /// Servers that were given up, and have not said that they keep it: they are told before all else if they
         /// come back.

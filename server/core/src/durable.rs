@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
+use tradewind_common::identity::Identity;
 use tradewind_common::{RunId, ServerId};
 
 use super::fleet::Known;
@@ -47,6 +48,13 @@ pub struct Change {
 pub struct Unfit(RunId);
 
 impl Durable {
+    /// Whether the certificates of a server are revoked that this authority has issued.
+    pub fn shuts_out(&self, authority: &str, server: ServerId) -> bool {
+        let of_authority = self.revoked.authority.as_deref() == Some(authority);
+        let server = Identity::Server(Some(server));
+        of_authority && self.revoked.identities.contains(&server)
+    }
+
     /// Makes a change.
     ///
     /// # Errors

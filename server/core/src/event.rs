@@ -50,6 +50,8 @@ pub enum EventKind {
     GroupDrained,
     /// The certificates of a group are revoked.
     GroupRevoked,
+    /// The certificates of a rank, a server or a person are revoked.
+    CertificateRevoked,
     /// A run may train.
     RunReady,
     /// A run cannot go on.
@@ -90,6 +92,7 @@ impl EventKind {
             Self::GroupAttached => "group_attached",
             Self::GroupDrained => "group_drained",
             Self::GroupRevoked => "group_revoked",
+            Self::CertificateRevoked => "certificate_revoked",
             Self::RunReady => "run_ready",
             Self::RunFailed => "run_failed",
             Self::RunStopped => "run_stopped",

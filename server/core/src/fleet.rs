@@ -117,6 +117,15 @@ impl Fleet {
         self.host == Some(server) && self.expected > 2
     }
 
+    /// Refuses to shut out a server that there is not, and the one that decides.
+    pub(super) fn can_do_without(&self, server: ServerId) -> Result<(), Refused> {
+        self.expects(server)?;
+        match self.host == Some(server) {
+            true => Err(Refused::HostsCoordinator(server)),
+            false => Ok(()),
+        }
+    }
+
     /// Those of which something was not written down; from now on it is.
     pub(super) fn take_unwritten(&mut self) -> BTreeMap<ServerId, Known> {
         let unwritten = std::mem::take(&mut self.unwritten).into_iter();
@@ -141,10 +150,7 @@ impl Fleet {
 
     /// Refuses a server that the fleet does not expect, and a life that another has followed.
     pub(super) fn check(&self, server: ServerId, given: Incarnation) -> Result<(), Refused> {
-        if server.0 >= self.expected {
-            let last = ServerId(self.expected - 1);
-            return Err(Refused::UnknownServer { server, last });
-        }
+        self.expects(server)?;
         match self.incarnation(server) {
             Some(current) if current > given => Err(Refused::StaleServer {
                 server,
@@ -153,6 +159,14 @@ impl Fleet {
             }),
             _ => Ok(()),
         }
+    }
+
+    fn expects(&self, server: ServerId) -> Result<(), Refused> {
+        if server.0 >= self.expected {
+            let last = ServerId(self.expected - 1);
+            return Err(Refused::UnknownServer { server, last });
+        }
+        Ok(())
     }
 
     pub(super) fn register(&mut self, id: ServerId, server: Server, now_ms: u64) {

@@ -10,7 +10,7 @@ use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, Incarnation, RunId, ServerId, ShardId};
 
 use super::mark::Lacking;
-use super::revoked::RevokedGroups;
+use super::revoked::RevokedIdentities;
 use super::view::{Acknowledge, OrderedView};
 
 /// A registered server.
@@ -56,7 +56,7 @@ pub enum ServerMessage {
     /// The runs there are: it forgets all others.
     Runs(Vec<RunId>),
     /// What is revoked: all of it.
-    Revoked(RevokedGroups),
+    Revoked(RevokedIdentities),
 }
 
 /// A shard that its heir has to restore from a snapshot.

@@ -6,7 +6,7 @@ use super::ReplyTo;
 use super::answer::{Answer, Refused};
 use super::event::Event;
 use super::order::Order;
-use super::revoked::RevokedGroups;
+use super::revoked::RevokedIdentities;
 use super::saved::ManifestData;
 
 /// What the coordinator wants done.
@@ -20,7 +20,7 @@ pub enum Output {
     Runs(ServerId, Vec<RunId>),
     /// Tell a server what is revoked, before all else; it says how many it keeps
     /// ([`Coordinator::keeps_revoked`](super::coordinator::Coordinator::keeps_revoked)).
-    Revoked(ServerId, RevokedGroups),
+    Revoked(ServerId, RevokedIdentities),
     /// Ranks of a group shall look whether they are still in it: a life of it is over.
     Over(RunId, GroupId),
     /// Tell people.

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use tradewind_common::{GroupId, RunId};
+use tradewind_common::identity::Identity;
 
-/// Groups that may be revoked under one authority: the list travels whole.
+/// How many may be revoked under one authority: the list travels whole.
 pub const REVOKED_MAX: usize = 1024;
 
-/// Groups that are revoked: certificates of their ranks are good for nothing any more.
-pub type RevokedGroups = BTreeSet<(RunId, GroupId)>;
+/// Who is revoked: certificates with these names, and those of the ranks of a group that is among them, are good for
+/// nothing any more.
+pub type RevokedIdentities = BTreeSet<Identity>;
 
 /// What is revoked, as it is written down.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,5 +18,6 @@ pub struct Revoked {
     /// Names the authority that has issued the certificates; `None` where there are none.
     pub(super) authority: Option<String>,
     /// It only grows: how many there are says which state of it somebody has.
-    pub(super) groups: RevokedGroups,
+    #[serde(default)]
+    pub(super) identities: RevokedIdentities,
 }

@@ -468,16 +468,21 @@ impl Run {
         Ok(())
     }
 
-    /// Groups do not come back, whether the run can go on or not.
+    /// Groups do not come back, whether the run can go on or not; with a rank where it is that one for whose sake.
     ///
     /// # Errors
     /// If there is one that is not there; then nothing is changed.
-    pub(super) fn shut_out(&mut self, groups: &[GroupId], now_ms: u64) -> Result<(), Refused> {
-        for group in groups {
-            self.roster.check(*group, Rank(0))?;
+    pub(super) fn shut_out(
+        &mut self,
+        groups: &[(GroupId, Option<Rank>)],
+        now_ms: u64,
+    ) -> Result<(), Refused> {
+        for (group, rank) in groups {
+            self.roster.check(*group, rank.unwrap_or_default())?;
         }
+        let groups: Vec<_> = groups.iter().map(|(group, _)| *group).collect();
         // Of a run that is over nobody is left to be asked.
-        let _ = self.try_drain(groups);
+        let _ = self.try_drain(&groups);
         self.advance(now_ms);
         Ok(())
     }

@@ -137,16 +137,18 @@ impl Peer {
         else {
             return Ok(());
         };
+        // What had come before its connection was closed is not taken either.
+        if let Some(what) = standing.shut_out() {
+            return Err(refuse_unfit(notices, Unfit::Revoked(what)));
+        }
         match &**identity {
-            // What had come before its connection was closed is not taken either.
-            _ if standing.is_revoked() => Err(refuse_unfit(notices, Unfit::Revoked)),
             Identity::Rank { run: own, .. } if own != run => {
                 let text = format!(
                     "the caller's certificate is that of {identity}, and run {run} is another one"
                 );
                 Err(refuse(notices, Reason::WrongRun, text))
             }
-            Identity::Rank { .. } | Identity::Server | Identity::Person => Ok(()),
+            Identity::Rank { .. } | Identity::Server(_) | Identity::Person(_) => Ok(()),
         }
     }
 
@@ -161,7 +163,7 @@ impl Peer {
         };
         match &**identity {
             Identity::Rank { group: own, .. } if *own == group => Ok(()),
-            Identity::Rank { .. } | Identity::Server | Identity::Person => {
+            Identity::Rank { .. } | Identity::Server(_) | Identity::Person(_) => {
                 let text = format!(
                     "the caller's certificate is that of {identity}, who does not speak for group {group}"
                 );
@@ -174,7 +176,7 @@ impl Peer {
     pub(crate) fn hears_of(&self, run: &RunId) -> bool {
         match self.0.as_ref().map(|known| &*known.identity) {
             Some(Identity::Rank { run: own, .. }) => own == run,
-            Some(Identity::Server | Identity::Person) | None => true,
+            Some(Identity::Server(_) | Identity::Person(_)) | None => true,
         }
     }
 }
@@ -182,7 +184,7 @@ impl Peer {
 /// Whether a call is for such callers. What is not named here is for nobody.
 fn is_for(path: &str, identity: &Identity) -> bool {
     let is_rank = matches!(identity, Identity::Rank { .. });
-    let is_person = matches!(identity, Identity::Person);
+    let is_person = matches!(identity, Identity::Person(_));
     match path.strip_prefix("/tradewind.v1.") {
         Some(
             "Coordinator/Join"
@@ -202,7 +204,7 @@ fn is_for(path: &str, identity: &Identity) -> bool {
             | "Coordinator/Snapshot",
         ) => is_person,
         Some("Coordinator/Serve" | "Shard/Replicate" | "Host/Coordinate") => {
-            matches!(identity, Identity::Server)
+            matches!(identity, Identity::Server(_))
         }
         Some("Coordinator/Status" | "Shard/ShardStatus" | "Host/Ping") => true,
         _ => false,
@@ -264,8 +266,9 @@ mod tests {
         let rank = Identity::Rank {
             run: RunId::new("climate").unwrap(),
             group: GroupId(0),
+            rank: None,
         };
-        let all = [Identity::Server, rank.clone(), Identity::Person];
+        let all = [Identity::Server(None), rank.clone(), Identity::Person(None)];
         let calls = calls();
         assert_eq!(calls.len(), 18, "{calls:?}");
         for call in &calls {
@@ -279,14 +282,14 @@ mod tests {
         }
         for (call, identity, may) in [
             ("Coordinator/Drain", &rank, false),
-            ("Coordinator/Drain", &Identity::Person, true),
+            ("Coordinator/Drain", &Identity::Person(None), true),
             ("Coordinator/Revoke", &rank, false),
-            ("Coordinator/Revoke", &Identity::Server, false),
-            ("Coordinator/Revoke", &Identity::Person, true),
-            ("Coordinator/Join", &Identity::Server, false),
-            ("Coordinator/Join", &Identity::Person, false),
+            ("Coordinator/Revoke", &Identity::Server(None), false),
+            ("Coordinator/Revoke", &Identity::Person(None), true),
+            ("Coordinator/Join", &Identity::Server(None), false),
+            ("Coordinator/Join", &Identity::Person(None), false),
             ("Coordinator/Join", &rank, true),
-            ("Coordinator/Unknown", &Identity::Server, false),
+            ("Coordinator/Unknown", &Identity::Server(None), false),
         ] {
             let path = format!("/tradewind.v1.{call}");
             assert_eq!(is_for(&path, identity), may, "{call} by {identity}");

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep};
 use tokio_rustls::Accept;
 use tokio_rustls::server::TlsStream;
-use tradewind_common::identity::Identity;
+use tradewind_common::identity::{Identity, ShutOut};
 use tradewind_proto::tls::{Tls, Unfit};
 
 use super::{Place, SHOW};
@@ -26,8 +26,8 @@ pub(crate) struct Standing(Arc<Shown>);
 #[derive(Debug)]
 pub(super) struct Shown {
     known: AtomicBool,
-    /// Its certificate was taken back: it is closed, by its own task, which is woken.
-    revoked: AtomicBool,
+    /// Its certificate was taken back, with whom: it is closed, by its own task, which is woken.
+    revoked: OnceLock<ShutOut>,
     task: AtomicWaker,
     /// Who its certificate says that it is, once the handshake is over.
     identity: OnceLock<Result<Arc<Identity>, Unfit>>,
@@ -37,8 +37,8 @@ pub(super) struct Shown {
 impl Shown {
     /// Who has connected under TLS.
     pub(super) fn identity(&self) -> Result<Arc<Identity>, Unfit> {
-        if self.is_revoked() {
-            return Err(Unfit::Revoked);
+        if let Some(what) = self.revoked.get() {
+            return Err(Unfit::Revoked(*what));
         }
         let identity = self.identity.get();
         identity.cloned().unwrap_or(Err(Unfit::NoCertificate))
@@ -49,13 +49,9 @@ impl Shown {
         let _ = self.identity.set(identity.map(Arc::new));
     }
 
-    fn is_revoked(&self) -> bool {
-        self.revoked.load(Ordering::Acquire)
-    }
-
     /// Closes it; whether that is new.
-    pub(super) fn revoke(&self) -> bool {
-        let first = !self.revoked.swap(true, Ordering::AcqRel);
+    pub(super) fn revoke(&self, what: ShutOut) -> bool {
+        let first = self.revoked.set(what).is_ok();
         self.task.wake();
         first
     }
@@ -71,9 +67,9 @@ impl Standing {
         self.0.identity()
     }
 
-    /// Whether its certificate was taken back since the handshake.
-    pub(super) fn is_revoked(&self) -> bool {
-        self.0.is_revoked()
+    /// With whom its certificate was taken back since the handshake, if it was.
+    pub(super) fn shut_out(&self) -> Option<ShutOut> {
+        self.0.revoked.get().copied()
     }
 
     /// A call on it was let in.
@@ -129,7 +125,7 @@ impl Connection {
     ) -> Self {
         let shown = Shown {
             known: AtomicBool::new(false),
-            revoked: AtomicBool::new(false),
+            revoked: OnceLock::new(),
             task: AtomicWaker::new(),
             identity: OnceLock::new(),
             place,
@@ -156,7 +152,7 @@ impl Connection {
         if matches!(self.stream, Wire::Tls(_)) {
             // Before it is looked at, so that no revocation is missed.
             self.standing.0.task.register(context.waker());
-            if self.standing.is_revoked() {
+            if self.standing.shut_out().is_some() {
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
         }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::{Notify, oneshot};
 use tradewind_common::identity::Identity;
-use tradewind_core::revoked::RevokedGroups;
+use tradewind_core::revoked::RevokedIdentities;
 use tradewind_proto::tls::Unfit;
 
 pub(crate) use accept::accept;
@@ -51,19 +51,10 @@ struct Table {
     places: Places,
     /// By which strangers are told to close.
     closers: BTreeMap<u64, oneshot::Sender<()>>,
-    /// Ranks under TLS, by number, from the end of their handshakes on.
-    ranks: BTreeMap<u64, Weak<Shown>>,
-    /// Groups whose ranks are let in no more; as many as the coordinator names.
-    revoked: RevokedGroups,
-}
-
-impl Table {
-    fn is_revoked(&self, identity: &Identity) -> bool {
-        match identity {
-            Identity::Rank { run, group } => self.revoked.contains(&(run.clone(), *group)),
-            Identity::Server | Identity::Person => false,
-        }
-    }
+    /// Who is connected under TLS, by number, from the end of their handshakes on.
+    named: BTreeMap<u64, Weak<Shown>>,
+    /// Who is let in no more; as many as the coordinator names.
+    revoked: RevokedIdentities,
 }
 
 /// A place: what was given to a connection that was admitted.
@@ -90,8 +81,8 @@ impl Connections {
             table: Mutex::new(Table {
                 places: Places::new(most),
                 closers: BTreeMap::new(),
-                ranks: BTreeMap::new(),
-                revoked: RevokedGroups::new(),
+                named: BTreeMap::new(),
+                revoked: RevokedIdentities::new(),
             }),
             changed: Notify::new(),
             notices,
@@ -141,14 +132,17 @@ impl Connections {
         }
     }
 
-    /// Ranks of these groups are let in no more, on top of those of before, and their connections are closed: none of
-    /// their calls is taken once this returns.
-    pub(crate) fn revoke(&self, groups: RevokedGroups) {
+    /// These are let in no more, on top of those of before, and their connections are closed: none of their calls is
+    /// taken once this returns.
+    pub(crate) fn revoke(&self, more: RevokedIdentities) {
         let mut table = self.table();
-        table.revoked.extend(groups);
-        let open = table.ranks.values().filter_map(Weak::upgrade);
-        let revoked = open.filter(|shown| shown.identity().is_ok_and(|i| table.is_revoked(&i)));
-        let closed = revoked.filter(|shown| shown.revoke()).count();
+        table.revoked.extend(more);
+        let open = table.named.values().filter_map(Weak::upgrade);
+        let closed = open.filter(|shown| {
+            let shut_out = shown.identity().map(|i| i.is_shut_out(&table.revoked));
+            shut_out.is_ok_and(|what| what.is_some_and(|what| shown.revoke(what)))
+        });
+        let closed = closed.count();
         if closed > 0 {
             tracing::warn!(closed, "connections of revoked certificates are closed");
         }
@@ -182,19 +176,19 @@ impl Place {
     fn enter(&self, identity: Result<Identity, Unfit>, shown: &Arc<Shown>) {
         // Held to the end, so that it is either found or refused.
         let mut table = self.connections.table();
-        let identity = identity.and_then(|identity| match table.is_revoked(&identity) {
-            true => Err(Unfit::Revoked),
-            false => Ok(identity),
+        let identity = identity.and_then(|identity| match identity.is_shut_out(&table.revoked) {
+            Some(what) => Err(Unfit::Revoked(what)),
+            None => Ok(identity),
         });
-        if let Ok(Identity::Rank { .. }) = identity {
-            table.ranks.insert(self.number, Arc::downgrade(shown));
+        if identity.is_ok() {
+            table.named.insert(self.number, Arc::downgrade(shown));
         }
         shown.is_named(identity);
     }
 
     /// The connection is closed.
     fn leave(&self) {
-        self.connections.table().ranks.remove(&self.number);
+        self.connections.table().named.remove(&self.number);
         self.change(|places, number| places.leave(number, self.from));
     }
 

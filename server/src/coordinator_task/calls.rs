@@ -92,9 +92,9 @@ impl CoordinatorTask {
                 let to = self.wait(reply);
                 self.core.ask_to_leave(&run, &groups, to, now_ms);
             }
-            Message::Revoke(run, groups, reply) => {
+            Message::Revoke(run, who, reply) => {
                 let to = self.wait(reply);
-                self.core.revoke(&run, &groups, to, now_ms);
+                self.core.revoke(&run, who, to, now_ms);
             }
             Message::KeepsRevoked(id, count, reply) => {
                 let _ = reply.send(core.keeps_revoked(id, count, now_ms));

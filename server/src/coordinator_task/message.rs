@@ -11,6 +11,7 @@ use crate::status::{Placed, RunStatus};
 use tradewind_core::answer::{Answer, Refused};
 use tradewind_core::fleet::ServerRow;
 use tradewind_core::order::{NotCaptured, Server, ShardFile, ShardReport};
+use tradewind_core::revoked::RevokedIdentities;
 use tradewind_core::run::{Beat, Beaten, Caller, Join};
 use tradewind_core::saved::Saved;
 
@@ -65,9 +66,9 @@ pub enum Message {
     Attach(RunId, Vec<u32>, Reply<Answer>),
     /// These groups shall leave; where none is named, all of them and whoever comes later.
     Drain(RunId, Vec<GroupId>, Reply<Answer>),
-    /// The certificates of these groups are good for nothing any more; answered when all servers keep that.
-    Revoke(RunId, Vec<GroupId>, Reply<Answer>),
-    /// A server keeps so many groups that are revoked.
+    /// The certificates of these are good for nothing any more; answered when all servers keep that.
+    Revoke(RunId, RevokedIdentities, Reply<Answer>),
+    /// A server keeps so many that are revoked.
     KeepsRevoked(ServerId, usize, Reply<()>),
     /// Forget a run that is over.
     Remove(RunId, Reply<Answer>),

@@ -9,7 +9,7 @@ use tradewind_common::RunId;
 
 use crate::newest::Newest;
 use tradewind_core::order::{Order, ServerMessage};
-use tradewind_core::revoked::RevokedGroups;
+use tradewind_core::revoked::RevokedIdentities;
 
 type Waiting = Arc<Mutex<ToTell>>;
 
@@ -17,7 +17,7 @@ type Waiting = Arc<Mutex<ToTell>>;
 #[derive(Default)]
 struct ToTell {
     /// Before all else.
-    revoked: Option<RevokedGroups>,
+    revoked: Option<RevokedIdentities>,
     orders: Newest<RunId, Box<Order>>,
 }
 
@@ -56,7 +56,7 @@ impl Outbox {
             ServerMessage::Runs(runs) => {
                 lock(&self.waiting).orders.keep(runs.into_iter().collect());
             }
-            ServerMessage::Revoked(groups) => lock(&self.waiting).revoked = Some(groups),
+            ServerMessage::Revoked(all) => lock(&self.waiting).revoked = Some(all),
         }
         !matches!(
             self.wake.try_send(()),

@@ -25,8 +25,8 @@ impl CoordinatorTask {
                 }
                 Output::Over(run, group) => self.beats.look(run, group),
                 Output::Runs(server, runs) => self.order(server, ServerMessage::Runs(runs)),
-                Output::Revoked(server, groups) => {
-                    self.order(server, ServerMessage::Revoked(groups));
+                Output::Revoked(server, all) => {
+                    self.order(server, ServerMessage::Revoked(all));
                 }
                 Output::Event(event) => {
                     telemetry::event(event.kind.word());

@@ -6,6 +6,7 @@ use tradewind_proto::convert::{self, Malformed};
 use tradewind_proto::v1;
 
 use super::keep_lease::{KeepLeaseStream, keep_lease};
+use super::revoked::to_revoke;
 use super::serve::{ServeStream, serve};
 use crate::admission::Peer;
 use crate::coordinator_task::Message;
@@ -201,11 +202,8 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
     ) -> Result<Response<v1::RevokeReply>, Status> {
         let request = request.into_inner();
         let run = run_id(&request.run)?;
-        if request.groups.is_empty() {
-            return Err(missing("groups"));
-        }
-        let groups = request.groups.into_iter().map(GroupId).collect();
-        let ask = |reply| Message::Revoke(run, groups, reply);
+        let who = to_revoke(&run, &request).map_err(refuse::malformed)?;
+        let ask = |reply| Message::Revoke(run, who, reply);
         let answer = self.0.current()?.call(ask).await;
         let Answer::Revoked { without } = answer.map_err(refuse::call)? else {
             return Err(wrong_answer());

@@ -124,7 +124,7 @@ impl Bond {
                 Message::Followed(self.server, run, generation, reply)
             }
             Some(Report::KeepsRevoked(keeps)) => {
-                let count = keeps.groups as usize;
+                let count = keeps.count as usize;
                 Message::KeepsRevoked(self.server, count, reply)
             }
             Some(Report::Register(_)) | None => return Err(missing("acknowledge")),
@@ -162,8 +162,8 @@ async fn give_orders(
         };
         room.send(Ok(match told {
             ServerMessage::Order(order) => encode_order(&order, incarnation),
-            ServerMessage::Revoked(groups) => v1::ServerOrder {
-                revoked: Some(revoked_to_wire(&groups)),
+            ServerMessage::Revoked(all) => v1::ServerOrder {
+                revoked: Some(revoked_to_wire(&all)),
                 coordinator: incarnation,
                 ..v1::ServerOrder::default()
             },

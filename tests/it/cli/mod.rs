@@ -9,6 +9,7 @@ mod groups;
 mod input;
 mod programs;
 mod script;
+mod shut_out;
 mod stragglers;
 mod traces;
 mod unwritten;

@@ -16,6 +16,7 @@ mod partition;
 mod pushing;
 mod restored;
 mod resume;
+mod shut_out;
 mod trained;
 mod watch;
 

@@ -44,6 +44,7 @@ pub(super) fn rank(run: &str, group: u32) -> Identity {
     Identity::Rank {
         run: RunId::new(run).unwrap(),
         group: GroupId(group),
+        rank: None,
     }
 }
 
@@ -193,8 +194,8 @@ fn a_call_is_for_roles_and_a_rank_speaks_for_itself() {
         let member = guarded.client(&rank(READY, 0));
         let neighbour = guarded.client(&rank(READY, 1));
         let foreign = guarded.client(&rank("elsewhere", 0));
-        let person = guarded.client(&Identity::Person);
-        let server = guarded.client(&Identity::Server);
+        let person = guarded.client(&Identity::Person(None));
+        let server = guarded.client(&Identity::Server(None));
         let who = || Who {
             run: READY.into(),
             group: 0,
@@ -313,13 +314,14 @@ fn a_client_gives_nothing_to_who_is_no_server_of_its_run() {
     let cases = [
         (
             "of another run or fleet",
-            other.pass(&Identity::Server).unwrap(),
+            other.pass(&Identity::Server(None)).unwrap(),
         ),
         ("not a server's", own.pass(&rank("climate", 0)).unwrap()),
-        ("not a server's", own.pass(&Identity::Person).unwrap()),
+        ("not a server's", own.pass(&Identity::Person(None)).unwrap()),
         (
             "has expired",
-            own.pass_for(&Identity::Server, -2 * hour..-hour).unwrap(),
+            own.pass_for(&Identity::Server(None), -2 * hour..-hour)
+                .unwrap(),
         ),
     ];
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -126,7 +126,7 @@ impl Fleet {
             address: gate.as_ref().map_or(&*address, Gate::address).to_owned(),
             host: format!("host-{server}"),
             coordinator,
-            credentials: self.credentials(),
+            credentials: self.credentials_of(&Identity::Server(Some(ServerId(server)))),
             folder: self.setup.folder.clone(),
             resume: self.setup.resume.clone(),
             lease_ms: self.setup.lease_ms,
@@ -291,7 +291,7 @@ impl Fleet {
     /// # Panics
     /// If the token cannot be sent.
     pub fn credentials(&self) -> Credentials {
-        self.setup.credentials(&Identity::Server)
+        self.setup.credentials(&Identity::Server(None))
     }
 
     /// What somebody shows whom its authority knows; without one, the token.

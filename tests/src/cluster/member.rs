@@ -13,6 +13,7 @@ use tradewind_client::exchange_error::ExchangeError;
 use tradewind_client::heartbeat::HeartbeatState;
 use tradewind_client::lease::{Heartbeat, Lease, keep_lease};
 use tradewind_client::network::Reach;
+use tradewind_common::identity::Identity as Certified;
 use tradewind_common::schedule::Seen;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, Rank, RunId};
@@ -110,12 +111,17 @@ impl Joining {
         who: Who<'_>,
         spec: &RunSpec,
     ) -> Result<Self, MembershipError> {
-        let reach = reach(fleet, ANSWER);
         let id = RankId {
             run: RunId::new(who.run).expect("a name"),
             group: GroupId(who.group),
             rank: Rank(who.rank),
         };
+        let certified = Certified::Rank {
+            run: id.run.clone(),
+            group: id.group,
+            rank: Some(id.rank),
+        };
+        let reach = reach(fleet, &certified, ANSWER);
         let mut coordinator = Coordinator::new(fleet.coordinator(), reach.clone());
         let after = Incarnation(who.after);
         let joined = coordinator.join(&id, who.life, spec, "", after).await?;
@@ -289,7 +295,7 @@ impl Member {
 /// If they cannot be read.
 pub async fn read(fleet: &Fleet, run: &str, layout: &Arc<Layout>) -> Vec<f32> {
     // A server that has just come back answers for its shards when it has heard that they are its own.
-    let reach = reach(fleet, Duration::from_secs(10));
+    let reach = reach(fleet, &Certified::Person(None), Duration::from_secs(10));
     let run = RunId::new(run).expect("a name");
     let mut coordinator = Coordinator::new(fleet.coordinator(), reach.clone());
     let placed_as = coordinator.placement(&run).await.expect("a run");
@@ -311,9 +317,9 @@ pub async fn read(fleet: &Fleet, run: &str, layout: &Arc<Layout>) -> Vec<f32> {
     values
 }
 
-fn reach(fleet: &Fleet, retry: Duration) -> Reach {
+fn reach(fleet: &Fleet, certified: &Certified, retry: Duration) -> Reach {
     Reach {
-        credentials: fleet.credentials(),
+        credentials: fleet.credentials_of(certified),
         retry,
         connections: 1,
     }

@@ -77,7 +77,7 @@ impl Fleet {
             };
             let (program, arguments) = options.wrapped("server", index, program, arguments);
             let log = options.file(role, "log");
-            let environment = options.environment(authority, &Identity::Server)?;
+            let environment = options.environment(authority, &Identity::Server(None))?;
             let mut process = Process::start(role, &program, &arguments, &environment, &log)?;
             let address = wait_for_address(&mut process, &file);
             self.servers.push(process);
@@ -120,6 +120,7 @@ impl Fleet {
             let identity = Identity::Rank {
                 run: RunId::new(options.run)?,
                 group: GroupId(if model.group { 0 } else { index }),
+                rank: None,
             };
             let environment = options.environment(authority, &identity)?;
             let (process, orders, answers) =

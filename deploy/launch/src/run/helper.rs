@@ -52,7 +52,9 @@ impl Helper<'_> {
             WorkerVerb::Evaluate(evaluate) => (evaluate.threads, evaluate.group.unwrap_or(0)),
             WorkerVerb::Check(_) | WorkerVerb::Train(_) | WorkerVerb::Tasks(_) => (THREADS, 0),
         };
-        let environment = self.secrets.environment(&rank(self.run, group), threads)?;
+        let environment = self
+            .secrets
+            .environment(&rank(self.run, group, None), threads)?;
         let command = self.programs.rank.command(&arguments, &environment)?;
         Process::start_command(role, command, &log)
     }

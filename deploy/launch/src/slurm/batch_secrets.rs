@@ -1,4 +1,5 @@
-//! `tradewind slurm secrets`: what the batch script does before its steps. Each task gets a secret to enrol with.
+//! `tradewind slurm secrets`: what the batch script does before its steps. Each task gets a secret to enrol with. A job
+//! that no lead sees to its end makes them void again when it is over.
 
 use std::path::PathBuf;
 
@@ -17,8 +18,11 @@ pub struct Arguments {
     /// The run's folder.
     run: PathBuf,
     /// The steps of the job: servers=TASKS, group-NUMBER=TASKS.
-    #[arg(required = true, value_name = "STEP", value_parser = Step::parse)]
+    #[arg(required_unless_present = "over", value_name = "STEP", value_parser = Step::parse)]
     steps: Vec<Step>,
+    /// The job is over: its secrets are good for nothing any more.
+    #[arg(long, conflicts_with = "steps")]
+    over: bool,
 }
 
 /// A step, and how many tasks it has.
@@ -63,6 +67,9 @@ impl Step {
 /// Makes the secrets of a job's start, if its tasks speak TLS; those of its earlier starts are void then.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let place = FoundRun::find(Some(&arguments.run))?;
+    if arguments.over {
+        return task_secrets::forget(&place.fleet, job_start()?);
+    }
     make_all(&place, job_start()?, &arguments.steps)
 }
 

@@ -12,22 +12,23 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tower_service::Service;
-use tradewind_common::identity::Identity;
-use tradewind_common::run_files;
+use tradewind_common::identity::{Identity, PersonName};
 use tradewind_folder::clock::Clock;
 use tradewind_folder::run::RunFolder;
 use tradewind_process::{supervise, whole};
 use tradewind_proto::auth::Credentials;
 use tradewind_proto::authority::{Authority, Key};
 use tradewind_proto::connector::Connector;
+use tradewind_proto::refusal::Reason;
 use tradewind_server::limits::Notices;
 
 use super::enrolment::{self, Reply, Request};
+use super::hearing::Hearings;
 use super::task_secrets::{self, TaskName, TaskSecrets};
 use crate::bare_host;
+use crate::secrets::{certify_people, forget_people};
 
 /// In the folder of a run or a fleet: where the authority is, and its certificate. The authority writes it; no secret.
 const AUTHORITY: &str = "slurm/authority.json";
@@ -42,8 +43,13 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Longest message of either side: a secret and a key, or two certificates.
 const MESSAGE_BYTES_MAX: u64 = 16 << 10;
 
-/// Who is heard at a time; others wait in the system's queue.
-const HEARD_MAX: usize = 64;
+/// How long a secret is shown that the authority does not know, and the pause between two tries. A file system over a
+/// network may deny to a node for a minute that there is a file, where the node has looked for it before (NFS:
+/// `acdirmax`).
+const SHOWN: Retry = Retry {
+    for_so_long: Duration::from_secs(75),
+    pause: Duration::from_secs(2),
+};
 
 /// Where an authority is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,16 +60,22 @@ struct Whereabouts {
     certificate: String,
 }
 
+/// For how long something is tried again.
+#[derive(Clone, Copy, Debug)]
+struct Retry {
+    for_so_long: Duration,
+    pause: Duration,
+}
+
 /// Makes the tasks of a job ask for certificates from its first server's task on, or for none.
 pub(super) fn prepare(folder: &RunFolder, tls: bool) -> anyhow::Result<()> {
     // Of an earlier start.
-    for name in [AUTHORITY, run_files::PERSON] {
-        match fs::remove_file(folder.file(name)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(error).with_context(|| format!("cannot remove {name}"));
-            }
-            _ => {}
+    forget_people(folder.path())?;
+    match fs::remove_file(folder.file(AUTHORITY)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("cannot remove {AUTHORITY}"));
         }
+        _ => {}
     }
     task_secrets::prepare(folder.path(), tls)
 }
@@ -74,6 +86,7 @@ pub(super) async fn found(
     folder: &Path,
     of: &str,
     host: &str,
+    people: &[PersonName],
 ) -> anyhow::Result<Option<Arc<Authority>>> {
     if !task_secrets::are_wanted(folder)? {
         return Ok(None);
@@ -86,8 +99,7 @@ pub(super) async fn found(
         address: listener.local_addr()?.to_string(),
         certificate: authority.certificate(),
     };
-    let person = authority.pass(&Identity::Person)?;
-    whole::write_secret(&folder.join(run_files::PERSON), &person)?;
+    certify_people(folder, &authority, people)?;
     whole::write(&folder.join(AUTHORITY), &serde_json::to_string(&there)?)?;
     let answering = answer(listener, authority.clone(), folder)?;
     supervise("the authority of certificates", answering);
@@ -100,23 +112,23 @@ fn answer(
     authority: Arc<Authority>,
     folder: &Path,
 ) -> anyhow::Result<impl Future<Output = std::convert::Infallible> + use<>> {
-    let own = Credentials::new("", Some(&authority.pass(&Identity::Server)?))?;
+    let own = Credentials::new("", Some(&authority.pass(&Identity::Server(None))?))?;
     let acceptor = own.tls().expect("it was given").acceptor();
-    let room = Arc::new(Semaphore::new(HEARD_MAX));
+    let mut hearings = Hearings::new();
     let secrets = Arc::new(TaskSecrets::of(folder));
     let notices = Arc::new(Notices::of_authority(folder)?);
     Ok(async move {
         loop {
-            let place = room.clone().acquire_owned().await.expect("never closed");
-            let Ok((stream, _)) = listener.accept().await else {
+            let Ok((stream, from)) = listener.accept().await else {
                 // No descriptor is free.
                 sleep(PAUSE).await;
                 continue;
             };
             let (acceptor, authority) = (acceptor.clone(), authority.clone());
             let (secrets, notices) = (secrets.clone(), notices.clone());
+            hearings.room().await;
             // Not supervised: what breaks off here breaks this connection, and the task asks again.
-            tokio::spawn(async move {
+            let hearing = tokio::spawn(async move {
                 let hearing = async {
                     let mut stream = BufReader::new(acceptor.accept(stream).await?);
                     let mut line = String::new();
@@ -132,9 +144,9 @@ fn answer(
                     stream.write_all(reply.as_bytes()).await?;
                     stream.shutdown().await
                 };
-                let heard: Result<io::Result<()>, _> = timeout(ANSWER, hearing).await;
-                drop((heard, place));
+                let _: Result<io::Result<()>, _> = timeout(ANSWER, hearing).await;
             });
+            hearings.add(from.ip(), hearing.abort_handle());
         }
     })
 }
@@ -145,10 +157,23 @@ pub(super) struct Applicant {
     /// Of the run or the fleet.
     folder: PathBuf,
     task: TaskName,
-    secret: String,
+    /// As it was read, once it was there.
+    secret: Option<String>,
     key: Key,
+    /// Where it is not there yet, or the authority does not know it.
+    shown: Retry,
     /// What was issued last.
     enrolled: Option<Enrolled>,
+}
+
+/// What a task hears, for people.
+enum Answered {
+    /// It may show this.
+    Issued(String),
+    /// Its secret is not there, or the authority knows no such secret: it may have looked too early.
+    Unknown(String),
+    /// Nothing will be issued.
+    Refused(String),
 }
 
 /// Certificates, and the authority that has issued them.
@@ -163,7 +188,7 @@ impl Applicant {
     /// Of a task that has a secret in the folder of a run or fleet; `None` where no TLS is spoken.
     ///
     /// # Errors
-    /// It has no secret there.
+    /// That cannot be told.
     pub(super) fn new(folder: &Path, task: TaskName) -> anyhow::Result<Option<Self>> {
         if !task_secrets::are_wanted(folder)? {
             return Ok(None);
@@ -171,8 +196,9 @@ impl Applicant {
         Ok(Some(Self {
             folder: folder.to_owned(),
             task,
-            secret: task_secrets::of_task(folder, task)?,
+            secret: None,
             key: Key::new()?,
+            shown: SHOWN,
             enrolled: None,
         }))
     }
@@ -185,9 +211,21 @@ impl Applicant {
     pub(super) async fn pass(&mut self) -> anyhow::Result<String> {
         let waits = Clock::start();
         loop {
+            let Retry { for_so_long, pause } = self.shown;
             let error = match timeout(ANSWER, self.enrol()).await {
-                Ok(Ok(Ok(pass))) => return Ok(pass),
-                Ok(Ok(Err(refused))) => bail!("the authority issues no certificate: {refused}"),
+                Ok(Ok(Answered::Issued(pass))) => return Ok(pass),
+                Ok(Ok(Answered::Refused(why))) => {
+                    bail!("the authority issues no certificate: {why}")
+                }
+                Ok(Ok(Answered::Unknown(why))) if waits.elapsed() >= for_so_long => bail!(
+                    "the authority issues no certificate: {why}; asked again for {} s, longer than a file system over a \
+                     network hides a new file",
+                    for_so_long.as_secs()
+                ),
+                Ok(Ok(Answered::Unknown(_))) => {
+                    sleep(pause).await;
+                    continue;
+                }
                 Ok(Err(error)) => error,
                 Err(late) => late.into(),
             };
@@ -200,32 +238,46 @@ impl Applicant {
         }
     }
 
-    /// Tries once; or why it is refused for good.
-    async fn enrol(&mut self) -> anyhow::Result<Result<String, String>> {
+    /// Tries once.
+    async fn enrol(&mut self) -> anyhow::Result<Answered> {
         let text = fs::read_to_string(self.folder.join(AUTHORITY))?;
         let there: Whereabouts = serde_json::from_str(&text)?;
         if let Some(kept) = self.enrolled.as_ref().filter(|kept| kept.by == there) {
-            return Ok(Ok(kept.pass.clone()));
+            return Ok(Answered::Issued(kept.pass.clone()));
         }
-        match self.ask(&there).await? {
+        let secret = match &self.secret {
+            Some(secret) => secret.clone(),
+            None => match task_secrets::of_task(&self.folder, self.task)? {
+                Ok(secret) => self.secret.insert(secret).clone(),
+                Err(missing) => return Ok(Answered::Unknown(missing)),
+            },
+        };
+        match self.ask(&there, secret).await? {
             Reply::Issued(certificates) => {
                 let pass = self.key.pass(&certificates);
                 let enrolled = Enrolled { pass, by: there };
-                Ok(Ok(self.enrolled.insert(enrolled).pass.clone()))
+                let pass = self.enrolled.insert(enrolled).pass.clone();
+                Ok(Answered::Issued(pass))
             }
-            Reply::Refused { reason, text } => Ok(Err(format!("{text} ({reason})"))),
+            Reply::Refused { reason, text } => {
+                let why = format!("{text} ({reason})");
+                Ok(match reason == Reason::UnknownSecret.word() {
+                    true => Answered::Unknown(why),
+                    false => Answered::Refused(why),
+                })
+            }
             Reply::Failed(why) => bail!(why),
         }
     }
 
     /// Asks once.
-    async fn ask(&self, there: &Whereabouts) -> anyhow::Result<Reply> {
+    async fn ask(&self, there: &Whereabouts, secret: String) -> anyhow::Result<Reply> {
         let mut connector = Connector::without_certificate(&there.certificate)?;
         let uri = format!("http://{}", there.address).parse()?;
         let mut stream = connector.call(uri).await?.into_inner();
         let request = Request {
             task: self.task,
-            secret: self.secret.clone(),
+            secret,
             public: self.key.public().to_vec(),
         };
         let line = serde_json::to_string(&request)? + "\n";
@@ -243,8 +295,10 @@ impl Applicant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slurm::hearing::HEARD_MAX;
     use crate::slurm::start::Start;
     use crate::slurm::task_secrets::Tasked;
+    use tradewind_common::run_files;
     use tradewind_folder::runtime::one_thread;
 
     const TASK: Tasked = Tasked::Rank { group: 1, rank: 0 };
@@ -267,8 +321,18 @@ mod tests {
         (within, folder)
     }
 
+    /// One that does not ask again.
     fn applicant(path: &Path, restarts: u32) -> Applicant {
-        Applicant::new(path, task(restarts)).unwrap().unwrap()
+        let applicant = Applicant::new(path, task(restarts)).unwrap().unwrap();
+        let secret = task_secrets::of_task(path, task(restarts)).unwrap();
+        Applicant {
+            secret: secret.ok(),
+            shown: Retry {
+                for_so_long: Duration::ZERO,
+                ..SHOWN
+            },
+            ..applicant
+        }
     }
 
     /// The private key of a pass.
@@ -305,15 +369,21 @@ mod tests {
         let (_within, folder) = folder(true);
         let path = folder.path();
         one_thread().unwrap().block_on(async {
-            let authority = found(path, "climate", "127.0.0.1").await.unwrap().unwrap();
+            let authority = found(path, "climate", "127.0.0.1", &[])
+                .await
+                .unwrap()
+                .unwrap();
             let mut own = applicant(path, 0);
             let pass = own.pass().await.unwrap();
-            let server = authority.pass(&Identity::Server).unwrap();
+            let server = authority.pass(&Identity::Server(None)).unwrap();
             assert!(Credentials::new("", Some(&server)).is_ok());
             assert!(Credentials::new("", Some(&pass)).is_ok());
             // The next process of the task shows the same, for as long as the authority is the same; then the same key.
             assert_eq!(own.pass().await.unwrap(), pass);
-            let _later = found(path, "climate", "127.0.0.1").await.unwrap().unwrap();
+            let _later = found(path, "climate", "127.0.0.1", &[])
+                .await
+                .unwrap()
+                .unwrap();
             let other = own.pass().await.unwrap();
             assert_ne!(other, pass);
             assert_eq!(key(&other), key(&pass));
@@ -337,7 +407,7 @@ mod tests {
         let (_within, folder) = folder(true);
         let path = folder.path();
         one_thread().unwrap().block_on(async {
-            found(path, "climate", "127.0.0.1").await.unwrap();
+            found(path, "climate", "127.0.0.1", &[]).await.unwrap();
             let (mut own, mut thief) = (applicant(path, 0), applicant(path, 0));
             assert_eq!(thief.secret, own.secret);
             let pass = own.pass().await.unwrap();
@@ -351,14 +421,14 @@ mod tests {
             }
             assert_eq!(own.pass().await.unwrap(), pass);
             // Whoever guesses is told apart.
-            thief.secret = "guessed".into();
+            thief.secret = Some("guessed".into());
             let why = refused(&mut thief).await;
             assert!(why.contains("(unknown-secret)"), "{why}");
             // What comes within a minute of the first is counted in the next one.
             let want = ["used-secret", "unknown-secret"].map(|word| (word.to_owned(), 1));
             assert_eq!(told(path, 2).await, want);
             // Another authority goes by the same files.
-            found(path, "climate", "127.0.0.1").await.unwrap();
+            found(path, "climate", "127.0.0.1", &[]).await.unwrap();
             thief.secret.clone_from(&own.secret);
             let why = refused(&mut thief).await;
             assert!(why.contains("(used-secret)"), "{why}");
@@ -367,11 +437,85 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_that_is_not_to_be_seen_yet_is_shown_again() {
+        let (_within, folder) = folder(true);
+        let path = folder.path();
+        let file = path.join("slurm/enrolment/7-0/group-1-rank-0");
+        let hidden = file.with_extension("hidden");
+        let asking = |for_so_long| Applicant {
+            shown: Retry {
+                for_so_long,
+                pause: Duration::from_millis(20),
+            },
+            ..applicant(path, 0)
+        };
+        one_thread().unwrap().block_on(async {
+            found(path, "climate", "127.0.0.1", &[]).await.unwrap();
+            // By the authority: as after a look before it was there.
+            let mut early = asking(PATIENCE);
+            fs::rename(&file, &hidden).unwrap();
+            let shown = async {
+                let want = [("unknown-secret".to_owned(), 1)];
+                assert_eq!(told(path, 1).await, want);
+                fs::rename(&hidden, &file).unwrap();
+            };
+            let (pass, ()) = tokio::join!(early.pass(), shown);
+            pass.unwrap();
+            // By the task itself.
+            let mut late = Applicant {
+                secret: None,
+                key: early.key,
+                ..asking(PATIENCE)
+            };
+            fs::rename(&file, &hidden).unwrap();
+            let shown = async {
+                sleep(Duration::from_millis(100)).await;
+                fs::rename(&hidden, &file).unwrap();
+            };
+            let (pass, ()) = tokio::join!(late.pass(), shown);
+            pass.unwrap();
+            // And for so long.
+            let mut never = asking(Duration::from_millis(100));
+            fs::rename(&file, &hidden).unwrap();
+            let why = refused(&mut never).await;
+            for words in ["(unknown-secret)", "asked again for 0 s"] {
+                assert!(why.contains(words), "{why}");
+            }
+            never.secret = None;
+            let why = refused(&mut never).await;
+            assert!(why.contains("has no secret"), "{why}");
+        });
+    }
+
+    #[test]
+    fn who_connects_and_says_nothing_keeps_nobody_out() {
+        let (_within, folder) = folder(true);
+        let path = folder.path();
+        one_thread().unwrap().block_on(async {
+            found(path, "climate", "127.0.0.1", &[]).await.unwrap();
+            let text = fs::read_to_string(path.join(AUTHORITY)).unwrap();
+            let there: Whereabouts = serde_json::from_str(&text).unwrap();
+            let mut silent = Vec::new();
+            for _ in 0..HEARD_MAX {
+                let stream = tokio::net::TcpStream::connect(&there.address).await;
+                silent.push(stream.unwrap());
+            }
+            applicant(path, 0).pass().await.unwrap();
+            // It had not to wait until they had all had their time.
+            let open = silent.iter().filter(|stream| {
+                let read = stream.try_read(&mut [0]);
+                read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+            });
+            assert!(open.count() >= HEARD_MAX - 1);
+        });
+    }
+
+    #[test]
     fn a_secret_that_is_stolen_before_its_use_is_found_by_its_task() {
         let (_within, folder) = folder(true);
         let path = folder.path();
         one_thread().unwrap().block_on(async {
-            found(path, "climate", "127.0.0.1").await.unwrap();
+            found(path, "climate", "127.0.0.1", &[]).await.unwrap();
             let mut own = applicant(path, 0);
             applicant(path, 0).pass().await.unwrap();
             let why = refused(&mut own).await;
@@ -387,11 +531,16 @@ mod tests {
         let (_within, folder) = folder(true);
         let path = folder.path();
         one_thread().unwrap().block_on(async {
-            found(path, "climate", "127.0.0.1").await.unwrap();
+            found(path, "climate", "127.0.0.1", &[]).await.unwrap();
             assert!(folder.file(run_files::PERSON).exists());
             prepare(&folder, false).unwrap();
             assert!(!folder.file(run_files::PERSON).exists());
-            assert!(found(path, "climate", "127.0.0.1").await.unwrap().is_none());
+            assert!(
+                found(path, "climate", "127.0.0.1", &[])
+                    .await
+                    .unwrap()
+                    .is_none()
+            );
             assert!(Applicant::new(path, task(0)).unwrap().is_none());
         });
     }

@@ -144,6 +144,10 @@ impl Script<'_> {
             "\"$tradewind\" slurm secrets \"$run\" {} || exit",
             steps.join(" ")
         ));
+        if !self.leads() {
+            // The lead does it where there is one.
+            say("trap '\"$tradewind\" slurm secrets \"$run\" --over' EXIT");
+        }
         say("");
         say(
             "# A step for each component, so that the end of one is not the end of another. Each task starts its",

@@ -20,7 +20,7 @@ use super::start::{next_life, resumes};
 use super::task_secrets::{TaskName, Tasked};
 use super::{address, gave_up, identity::TaskIdentity};
 use crate::finished::{judge, meaning};
-use crate::secrets::identity;
+use crate::secrets::{identity, people, security};
 use crate::supervisor::{Action, Death, Progress, Rules, Supervisor};
 use crate::{LOOK, Member, Process, ProcessEnd, Programs, Role, bare_host, environment};
 use tradewind_config::Config;
@@ -185,8 +185,10 @@ impl SlurmTask {
         match self.member {
             // Before the folder is this start's: others go by what it says then.
             Member::Server(0) => {
-                let name = self.place.config.name.as_str();
-                self.authority = enrol::found(run, name, &self.host).await?;
+                let config = &self.place.config;
+                let people = people(config, security(config, false)?)?;
+                let name = config.name.as_str();
+                self.authority = enrol::found(run, name, &self.host, &people).await?;
                 Ok(())
             }
             Member::Server(_) => self.identity.start().begun(run).await,

@@ -203,18 +203,21 @@ fn remove(void: &Path) {
     }
 }
 
-/// The secret of a task, which it shows.
-pub(super) fn of_task(folder: &Path, task: TaskName) -> anyhow::Result<String> {
+/// The secret of a task, which it shows; or that there is none, for people.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn of_task(folder: &Path, task: TaskName) -> anyhow::Result<Result<String, String>> {
     let path = task.path(folder);
-    match Written::read(&path) {
-        Ok(Some(written)) => Ok(written.secret),
-        Ok(None) => bail!(
+    let missing = || {
+        format!(
             "{task} has no secret to have a certificate issued for: there is no {}, which the batch script makes \
              by `tradewind slurm secrets`",
             path.display()
-        ),
-        Err(error) => Err(error),
-    }
+        )
+    };
+    let written = Written::read(&path)?;
+    Ok(written.map(|written| written.secret).ok_or_else(missing))
 }
 
 /// Why a secret is no good.
@@ -355,7 +358,7 @@ mod tests {
     fn a_secret_certifies_one_key_of_whom_it_was_made_for() {
         let folder = folder();
         let folder = folder.path();
-        let secret = of_task(folder, task(7, 0)).unwrap();
+        let secret = of_task(folder, task(7, 0)).unwrap().unwrap();
         let own = Ok(rank().uri());
         assert_eq!(used(folder, task(7, 0), &secret, "own"), own);
         assert_eq!(
@@ -374,7 +377,7 @@ mod tests {
     fn nothing_is_used_by_what_is_refused() {
         let folder = folder();
         let folder = folder.path();
-        let secret = of_task(folder, task(7, 0)).unwrap();
+        let secret = of_task(folder, task(7, 0)).unwrap().unwrap();
         for shown in ["", &secret[1..], &format!("{secret}0")] {
             let refused = used(folder, task(7, 0), shown, "guessed");
             assert_eq!(refused, Err("unknown-secret"), "{shown}");
@@ -399,7 +402,7 @@ mod tests {
     fn a_task_that_slurm_starts_again_has_a_new_secret_and_the_one_before_is_void() {
         let folder = folder();
         let folder = folder.path();
-        let before = of_task(folder, task(7, 0)).unwrap();
+        let before = of_task(folder, task(7, 0)).unwrap().unwrap();
         make(folder, task(8, 0), &rank()).unwrap();
         forget_before(
             folder,
@@ -410,14 +413,14 @@ mod tests {
         )
         .unwrap();
         make(folder, task(7, 1), &rank()).unwrap();
-        let again = of_task(folder, task(7, 1)).unwrap();
+        let again = of_task(folder, task(7, 1)).unwrap().unwrap();
         assert_ne!(again, before);
         for at in [task(7, 0), task(7, 1)] {
             assert_eq!(used(folder, at, &before, "stolen"), Err("unknown-secret"));
         }
         assert_eq!(used(folder, task(7, 1), &again, "own"), Ok(rank().uri()));
         // Those of another job are not touched.
-        let other = of_task(folder, task(8, 0)).unwrap();
+        let other = of_task(folder, task(8, 0)).unwrap().unwrap();
         assert_eq!(used(folder, task(8, 0), &other, "other"), Ok(rank().uri()));
         forget(
             folder,
@@ -508,7 +511,7 @@ mod tests {
         fs::write(folder.join(FOLDER), "one for all").unwrap();
         prepare(folder, true).unwrap();
         assert!(are_wanted(folder).unwrap());
-        let missing = of_task(folder, task(7, 1)).unwrap_err().to_string();
+        let missing = of_task(folder, task(7, 1)).unwrap().unwrap_err();
         assert!(
             missing.contains("rank 3 of group 1 in start 1 of job 7 has no secret"),
             "{missing}"

@@ -14,6 +14,9 @@ impl Coordinator {
     pub fn register(&mut self, id: ServerId, server: Server, now_ms: u64) -> Result<(), Refused> {
         self.journal.set_now(now_ms);
         self.fleet.check(id, server.incarnation)?;
+        if self.revocations.is_server_revoked(id) {
+            return Err(Refused::RevokedServer(id));
+        }
         let (given, former) = (server.incarnation, self.fleet.incarnation(id));
         if let Some(former) = former.filter(|former| *former != given) {
             self.lose((id, former), "another life of it has registered", true);

@@ -29,7 +29,7 @@ fn who_does_not_show_the_secret_is_issued_nothing() {
     fs::create_dir_all(&own).expect("a folder");
     let authority = Authority::new("climate").expect("an authority");
     let judge =
-        Tls::from_pem(&authority.pass(&Identity::Server).expect("a pass")).expect("its own");
+        Tls::from_pem(&authority.pass(&Identity::Server(None)).expect("a pass")).expect("its own");
     let key = Key::new().expect("a key");
     let name = |task| TaskName {
         job: 7,
@@ -38,7 +38,7 @@ fn who_does_not_show_the_secret_is_issued_nothing() {
     };
     let tasks = [
         (name(Tasked::Rank { group: 3, rank: 0 }), rank()),
-        (name(Tasked::Server(1)), Identity::Server),
+        (name(Tasked::Server(1)), Identity::Server(None)),
     ];
     let line = |secret: &str, task: TaskName| {
         let request = Request {
@@ -105,12 +105,16 @@ fn who_does_not_show_the_secret_is_issued_nothing() {
 fn a_certificate_that_was_changed_is_nobodys() {
     let authority = Authority::new("climate").expect("an authority");
     let judge =
-        Tls::from_pem(&authority.pass(&Identity::Server).expect("a pass")).expect("its own");
+        Tls::from_pem(&authority.pass(&Identity::Server(None)).expect("a pass")).expect("its own");
     let of = |identity: &Identity| {
         let pass = authority.pass(identity).expect("a pass");
         certificates(&pass).swap_remove(0).to_vec()
     };
-    let own = [of(&rank()), of(&Identity::Server), of(&Identity::Person)];
+    let own = [
+        of(&rank()),
+        of(&Identity::Server(None)),
+        of(&Identity::Person(None)),
+    ];
     target!(own.clone()).each(|bytes, _| {
         let shown = [CertificateDer::from(bytes)];
         let judged = judge.judge(Some(&shown));

@@ -128,6 +128,7 @@ impl Recorder {
             | EventKind::GroupLeft
             | EventKind::GroupDrained
             | EventKind::GroupRevoked
+            | EventKind::CertificateRevoked
             | EventKind::RunReady
             | EventKind::RunFailed
             | EventKind::RunStopped

@@ -206,7 +206,7 @@ impl Lead {
             TaskName::new(self.start, task)
         };
         // It reads as a rank of that group does.
-        let own = rank(&config.name, number);
+        let own = rank(&config.name, number, None);
         for rank in 0..if is_island { group.tasks } else { 1 } {
             task_secrets::make(&self.place.fleet, task(rank), &own)?;
         }
