@@ -149,6 +149,7 @@ mod tests {
                 host: host.into(),
                 wanted_security,
                 trusted_network,
+                people: Vec::new(),
             };
             let security = cluster.security(cluster.is_on_loopback());
             assert_eq!(security.clone().ok(), want, "{host} {wanted_security:?}");
