@@ -26,9 +26,10 @@ pub(crate) struct Arguments {
     /// train without one of its ranks.
     #[arg(long = "rank", value_name = "RANK", requires = "groups")]
     ranks: Vec<u32>,
-    /// A server that is shut out for good, by its number; may be given several times. Others take over what it holds.
+    /// A server that is shut out for good, by its number. Others take over what it holds: one at a time, so that there is
+    /// always one that can.
     #[arg(long = "server", value_name = "SERVER", group = "whom")]
-    servers: Vec<u32>,
+    server: Option<u32>,
     /// Somebody of cluster.people who is shut out for good; may be given several times.
     #[arg(long = "person", value_name = "NAME", group = "whom")]
     people: Vec<String>,
@@ -97,7 +98,7 @@ fn whom_of(arguments: &Arguments) -> Result<Whom, BadInput> {
     Ok(Whom {
         groups,
         ranks,
-        servers: each_once(&arguments.servers),
+        servers: arguments.server.into_iter().collect(),
         people: each_once(&arguments.people),
     })
 }
@@ -163,8 +164,8 @@ mod tests {
             ("--group 3 --rank 1 --rank 0", "ranks 0, 1 of group 3"),
             ("--server 1 --person bob", "server 1 and bob"),
             (
-                "--group 2 --rank 0 --server 1 --server 0",
-                "rank 0 of group 2 and servers 0, 1",
+                "--group 2 --rank 0 --server 1",
+                "rank 0 of group 2 and server 1",
             ),
         ] {
             let words: Vec<_> = words.split(' ').collect();
@@ -175,6 +176,8 @@ mod tests {
             assert!(error.contains(want), "{error}");
         };
         refused(&[], "required");
+        let copies = ["--server", "0", "--server", "1"];
+        refused(&copies, "cannot be used multiple times");
         refused(&["--rank", "1"], "--group");
         let two = ["--group", "1", "--group", "2", "--rank", "1"];
         refused(&two, "give one --group");

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, RwLock, TryLockError};
 
 use anyhow::{Context, bail};
 use tonic::Status;
+use tradewind_common::identity::Identity;
 use tradewind_common::{Generation, RunId, ServerId};
 use tradewind_proto::refusal::{self, Reason};
 
@@ -102,10 +103,7 @@ impl Hosting {
             authority,
             connections,
         } = &self.host;
-        let under = |core: Coordinator| match authority {
-            Some(authority) => core.under(authority.clone()),
-            None => core,
-        };
+        let under = |core: Coordinator| core.under(authority.clone());
         let Some(folder) = folder else {
             if let Some(run) = resume {
                 bail!("run {run} cannot be resumed: the fleet has no folder");
@@ -146,6 +144,10 @@ impl Hosting {
         }
         .hosted_by(*server);
         core = under(core);
+        // It may have been shut out since.
+        if core.revoked().contains(&Identity::Server(Some(*server))) {
+            bail!("server {server} is shut out of the fleet");
+        }
         // Before anybody calls: the bond with this coordinator tells of it only later.
         connections.revoke(core.revoked().clone());
         // Who has recorded the run has got further with it than the snapshot.

@@ -14,6 +14,8 @@ pub type RevokedIdentities = BTreeSet<Identity>;
 
 /// What is revoked, as it is written down.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+// A list that is not understood is not an empty one.
+#[serde(deny_unknown_fields)]
 pub struct Revoked {
     /// Names the authority that has issued the certificates; `None` where there are none.
     pub(super) authority: Option<String>,

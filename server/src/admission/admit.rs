@@ -12,7 +12,7 @@ use tonic::body::Body;
 use tonic::server::NamedService;
 use tower_service::Service;
 use tradewind_common::identity::Identity;
-use tradewind_common::{GroupId, RunId};
+use tradewind_common::{GroupId, RunId, ServerId};
 use tradewind_proto::auth::{Credentials, Token};
 use tradewind_proto::refusal::{self, Reason};
 use tradewind_proto::tls::Unfit;
@@ -127,20 +127,43 @@ impl Peer {
         Err(refuse(notices, Reason::WrongRole, text))
     }
 
-    /// Whether it belongs to this run: ranks of other runs do not.
-    pub(crate) fn belongs_to(&self, run: &RunId) -> Result<(), Status> {
+    /// Whether it is still let in: what had come before its connection was closed is not taken either.
+    pub(crate) fn is_let_in(&self) -> Result<(), Status> {
+        let shut_out = self.0.as_ref().and_then(|known| {
+            let what = known.standing.shut_out()?;
+            Some(refuse_unfit(&known.notices, Unfit::Revoked(what)))
+        });
+        shut_out.map_or(Ok(()), Err)
+    }
+
+    /// Whether it may be this server of the fleet: who has a certificate with a number is no other server.
+    pub(crate) fn is_server(&self, server: ServerId) -> Result<(), Status> {
         let Some(Known {
-            identity,
-            standing,
-            notices,
+            identity, notices, ..
         }) = &self.0
         else {
             return Ok(());
         };
-        // What had come before its connection was closed is not taken either.
-        if let Some(what) = standing.shut_out() {
-            return Err(refuse_unfit(notices, Unfit::Revoked(what)));
+        match &**identity {
+            Identity::Server(Some(own)) if *own != server => {
+                let text = format!(
+                    "the caller's certificate is that of {identity}, which does not register as server {server}"
+                );
+                Err(refuse(notices, Reason::WrongRole, text))
+            }
+            Identity::Rank { .. } | Identity::Server(_) | Identity::Person(_) => Ok(()),
         }
+    }
+
+    /// Whether it belongs to this run: ranks of other runs do not.
+    pub(crate) fn belongs_to(&self, run: &RunId) -> Result<(), Status> {
+        self.is_let_in()?;
+        let Some(Known {
+            identity, notices, ..
+        }) = &self.0
+        else {
+            return Ok(());
+        };
         match &**identity {
             Identity::Rank { run: own, .. } if own != run => {
                 let text = format!(

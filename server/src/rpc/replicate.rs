@@ -18,6 +18,7 @@ use tradewind_proto::frame::{FrameError, Framed, Outgoing, Part, Reader};
 use tradewind_proto::limits::RECORD_BYTES_MAX;
 use tradewind_proto::v1;
 
+use crate::admission::Peer;
 use crate::budget::{Budget, Taken};
 use crate::limits::Limit;
 use crate::record::{Incoming, most_of};
@@ -34,13 +35,14 @@ const CONFIRMS_MAX: usize = 64;
 const STALLED: Duration = Duration::from_secs(30);
 
 /// Serves one stream: reads `body`, and answers with the body that is returned.
-pub fn replicate(registry: Arc<Registry>, body: Body) -> Body {
+pub(crate) fn replicate(registry: Arc<Registry>, peer: Peer, body: Body) -> Body {
     let (out, confirms) = mpsc::channel(CONFIRMS_MAX);
     // Not supervised: what breaks off here breaks this stream, and the primary begins another one.
     tokio::spawn(async move {
         let mut records = Records {
             budget: registry.surroundings().arriving.clone(),
             registry,
+            peer,
             shards: HashMap::new(),
         };
         if let Err(status) = records.read(body, &out).await {
@@ -52,6 +54,7 @@ pub fn replicate(registry: Arc<Registry>, body: Body) -> Body {
 
 struct Records {
     registry: Arc<Registry>,
+    peer: Peer,
     budget: Arc<Budget>,
     shards: HashMap<(String, ShardId), (RunEntry, ShardHandle)>,
 }
@@ -150,6 +153,7 @@ impl Records {
     }
 
     fn find(&mut self, run: &str, shard: ShardId) -> Result<&(RunEntry, ShardHandle), Status> {
+        self.peer.is_let_in()?;
         match self.shards.entry((run.to_owned(), shard)) {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(new) => {

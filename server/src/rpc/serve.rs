@@ -14,6 +14,7 @@ use tradewind_proto::v1::server_report::Report;
 
 use super::order::{captured_from_wire, encode_order, followed_from_wire, report_from_wire};
 use super::revoked::revoked_to_wire;
+use crate::admission::Peer;
 use crate::coordinator_task::{CallError, CoordinatorHandle, Message, Taken, outbox};
 use crate::refuse;
 use tradewind_core::answer::Refused;
@@ -33,6 +34,7 @@ pub(super) async fn serve(
     coordinator: CoordinatorHandle,
     request: Request<Streaming<v1::ServerReport>>,
 ) -> Result<Orders, Status> {
+    let peer = Peer::of(request.extensions());
     let mut reports = request.into_inner();
     let first = reports.message().await.map_err(refuse::unreadable)?;
     let Some(Report::Register(register)) = first.and_then(|first| first.report) else {
@@ -43,6 +45,7 @@ pub(super) async fn serve(
     }
     convert::host_port("register.address", &register.address).map_err(refuse::malformed)?;
     let id = ServerId(register.server);
+    peer.is_server(id)?;
     let server = Server {
         incarnation: Incarnation(register.incarnation),
         address: register.address,

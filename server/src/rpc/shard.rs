@@ -67,7 +67,7 @@ impl tower_service::Service<http::Request<Body>> for ShardService {
                 Box::pin(ready(Ok(respond(body))))
             }
             Some("Replicate") => {
-                let body = replicate(self.registry.clone(), request.into_body());
+                let body = replicate(self.registry.clone(), peer, request.into_body());
                 Box::pin(ready(Ok(respond(body))))
             }
             Some("ShardStatus") => {

@@ -9,7 +9,7 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Endpoint;
 use tonic::{Code, Request, Status};
 use tradewind_common::identity::Identity;
-use tradewind_common::{GroupId, RunId};
+use tradewind_common::{GroupId, RunId, ServerId};
 use tradewind_proto::auth::Credentials;
 use tradewind_proto::authority::{Authority, self_signed};
 use tradewind_proto::connector::Connector;
@@ -205,7 +205,7 @@ fn a_call_is_for_roles_and_a_rank_speaks_for_itself() {
 
         // What is for servers alone.
         let role = wrong("wrong-role", "who may not call");
-        for (name, client) in [("a rank", &member), ("a person", &person)] {
+        let register = async |client: &Client| {
             let register = ServerReport {
                 report: Some(Report::Register(Register {
                     server: 1,
@@ -216,7 +216,10 @@ fn a_call_is_for_roles_and_a_rank_speaks_for_itself() {
             };
             let reports = Request::new(tokio_stream::iter([register]));
             let served = answer(client.coordinator.clone().serve(reports)).await;
-            assert_refused(name, served.map(|_| ()), role);
+            served.map(|_| ())
+        };
+        for (name, client) in [("a rank", &member), ("a person", &person)] {
+            assert_refused(name, register(client).await, role);
             let records = Request::new(tokio_stream::iter([Record::default()]));
             let replicated = match answer(client.shards[1].clone().replicate(records)).await {
                 Ok(confirms) => collect(confirms.into_inner()).await.1,
@@ -227,6 +230,10 @@ fn a_call_is_for_roles_and_a_rank_speaks_for_itself() {
             let hosted = answer(client.hosts[1].clone().coordinate(coordinate)).await;
             assert_refused(name, hosted, role);
         }
+        // One server is not another one.
+        let other = guarded.client(&Identity::Server(Some(ServerId(0))));
+        let another = wrong("wrong-role", "does not register as server 1");
+        assert_refused("another server", register(&other).await, another);
 
         // What is for people.
         let run = || READY.to_owned();

@@ -37,7 +37,7 @@ const AUTHORITY: &str = "slurm/authority.json";
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// How long an authority is asked that does not answer, and the pause between two tries.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(75);
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Longest message of either side: a secret and a key, or two certificates.

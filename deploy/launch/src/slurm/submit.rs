@@ -18,6 +18,7 @@ use super::{client, enrol, fleet};
 use crate::run::{accepted, changed, newest_snapshot};
 use crate::secrets::{secret, security};
 use tradewind_folder::found::{FLEET, IS_FLEET};
+use tradewind_folder::input::BadInput;
 use tradewind_folder::run::{RunFolder, forget_end};
 use tradewind_process::log::say;
 
@@ -90,6 +91,9 @@ pub fn submit(arguments: &Submit) -> anyhow::Result<Option<PathBuf>> {
     if arguments.fleet.is_none() {
         // A fleet's own configuration says what guards it.
         security(&config, false)?;
+    } else if !config.cluster.people.is_empty() {
+        let why = "cluster.people names who gets a certificate of the fleet: it belongs into the configuration of `tradewind slurm serve`";
+        return Err(BadInput(why.into()).into());
     }
     let components = components(&config, arguments.fleet.as_ref());
     let script = Script {

@@ -230,10 +230,14 @@ impl SlurmTask {
         let mut supervisor = Supervisor::new(rules, [(self.member, 1)], clock.now_ms());
         // How the present process has ended, once it has.
         let mut ended: Option<ProcessEnd> = None;
+        let mut told = false;
         loop {
             tokio::select! {
                 biased;
-                _ = terminate.recv() => supervisor.handle_end(),
+                _ = terminate.recv() => {
+                    told = true;
+                    supervisor.handle_end();
+                }
                 _ = looks.tick() => match run_watch.as_mut().map_or(Next::Stay, RunWatch::next) {
                     Next::Stay => {}
                     Next::Renew => supervisor.handle_renewal(self.member),
@@ -284,6 +288,10 @@ impl SlurmTask {
                 }
             }
             if supervisor.all_done() {
+                // Its server is shut out; other tasks get their certificates here until the job ends.
+                if self.authority.is_some() && !told {
+                    terminate.recv().await;
+                }
                 return Ok(ExitCode::SUCCESS);
             }
         }

@@ -96,14 +96,14 @@ impl Revocations {
 }
 
 impl Coordinator {
-    /// The same in a fleet whose processes have certificates of this authority. What was revoked of another one's
-    /// says nothing of these.
+    /// The same in a fleet whose processes have certificates of this authority, or none. What was revoked of another
+    /// one's says nothing of these.
     #[must_use]
-    pub fn under(mut self, authority: String) -> Self {
+    pub fn under(mut self, authority: Option<String>) -> Self {
         let revoked = &mut self.revocations.revoked;
-        if revoked.authority.as_ref() != Some(&authority) {
+        if revoked.authority != authority {
             *revoked = Revoked {
-                authority: Some(authority),
+                authority,
                 ..Revoked::default()
             };
             self.revocations.unwritten = true;
@@ -278,7 +278,7 @@ mod tests {
 
     /// Servers 0 and 1, and a run of three groups that nobody has joined but group 0.
     fn fleet() -> Coordinator {
-        let mut fleet = Coordinator::new(2, false, LEASE_MS).under("a".into());
+        let mut fleet = Coordinator::new(2, false, LEASE_MS).under(Some("a".into()));
         for id in 0..2 {
             fleet.register(ServerId(id), server(1), 0).unwrap();
         }
@@ -436,7 +436,7 @@ mod tests {
         // A successor knows it too.
         let written = serde_json::to_string(&fleet.durable()).unwrap();
         let written = serde_json::from_str(&written).unwrap();
-        let mut next = Coordinator::recover(2, false, LEASE_MS, written, 0).under("a".into());
+        let mut next = Coordinator::recover(2, false, LEASE_MS, written, 0).under(Some("a".into()));
         assert_eq!(next.register(ServerId(1), server(3), 0), Err(refused));
     }
 
@@ -448,11 +448,12 @@ mod tests {
         assert!(fleet.take_dirty());
         written.change(fleet.take_change()).unwrap();
         let written = serde_json::to_string(&written).unwrap();
-        let follow = |authority: &str| {
+        let follow = |authority: Option<&str>| {
             let written = serde_json::from_str(&written).unwrap();
-            Coordinator::recover(2, false, LEASE_MS, written, 0).under(authority.into())
+            let next = Coordinator::recover(2, false, LEASE_MS, written, 0);
+            next.under(authority.map(str::to_owned))
         };
-        let mut next = follow("a");
+        let mut next = follow(Some("a"));
         assert_eq!(next.revoked(), fleet.revoked());
         next.register(ServerId(0), server(1), 0).unwrap();
         // Before any order.
@@ -460,7 +461,9 @@ mod tests {
         let told = std::iter::from_fn(|| next.poll_output());
         let mut told = told.skip_while(|output| matches!(output, Output::Event(_)));
         assert!(first(told.next()));
-        assert!(follow("b").revoked().is_empty());
+        for other in [Some("b"), None] {
+            assert!(follow(other).revoked().is_empty(), "{other:?}");
+        }
     }
 
     #[test]
