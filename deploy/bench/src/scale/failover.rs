@@ -212,9 +212,9 @@ async fn observe(
     let (killed, left) = dies.numbers();
     let pid = servers.0[left].pid();
     let spent = cpu_seconds(pid)?;
-    servers.0[killed].kill();
     let (stop, stopped) = oneshot::channel();
-    let watching = tokio::spawn(rate(pid, stopped));
+    let watching = tokio::spawn(rate(pid, descriptors(pid)?, stopped));
+    servers.0[killed].kill();
     let (after, hosted_seconds) = match dies {
         Dies::Server => (work(&mut all, Work::Exchange).await?, None),
         Dies::Coordinator => {
@@ -306,10 +306,10 @@ async fn host(address: &str, token: &str) -> anyhow::Result<f64> {
     Ok(watch.elapsed().as_secs_f64())
 }
 
-/// The most connections that a process comes to have in a second, more than it has closed, until it is told to stop.
-async fn rate(pid: u32, mut stop: oneshot::Receiver<()>) -> anyhow::Result<f64> {
+/// The most connections that a process comes to have in a second, more than it has closed, until it is told to stop: 0 where
+/// few come while as many go. It had `before`.
+async fn rate(pid: u32, mut before: u64, mut stop: oneshot::Receiver<()>) -> anyhow::Result<f64> {
     let mut most: f64 = 0.0;
-    let mut before = descriptors(pid)?;
     let mut watch = Stopwatch::start();
     loop {
         tokio::select! {
