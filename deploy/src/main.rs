@@ -59,7 +59,7 @@ enum Verb {
     Clean(clean::Arguments),
     /// Have a snapshot of a run taken now.
     Snapshot(snapshot::Arguments),
-    /// Shut groups, ranks, servers or people out of a run under TLS for good: revoke their certificates.
+    /// Shut groups, ranks, servers or people out of a run under TLS until it starts anew: revoke their certificates.
     Revoke(revoke::Arguments),
     /// Join a snapshot into one model.safetensors.
     Export(export::Arguments),

@@ -18,7 +18,7 @@ use tradewind_process::log::say;
 pub(crate) struct Arguments {
     /// The run's folder; the newest in runs/ if not given.
     run_folder: Option<PathBuf>,
-    /// A group whose ranks are shut out for good, by its number; may be given several times. With --rank only that
+    /// A group whose ranks are shut out, by its number; may be given several times. With --rank only that
     /// rank's certificates are revoked.
     #[arg(long = "group", value_name = "GROUP", group = "whom")]
     groups: Vec<u32>,
@@ -26,11 +26,11 @@ pub(crate) struct Arguments {
     /// train without one of its ranks.
     #[arg(long = "rank", value_name = "RANK", requires = "groups")]
     ranks: Vec<u32>,
-    /// A server that is shut out for good, by its number. Others take over what it holds: one at a time, so that there is
+    /// A server that is shut out, by its number. Others take over what it holds: one at a time, so that there is
     /// always one that can.
     #[arg(long = "server", value_name = "SERVER", group = "whom")]
     server: Option<u32>,
-    /// Somebody of cluster.people who is shut out for good; may be given several times.
+    /// Somebody of cluster.people who is shut out; may be given several times.
     #[arg(long = "person", value_name = "NAME", group = "whom")]
     people: Vec<String>,
 }

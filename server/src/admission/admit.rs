@@ -2,6 +2,7 @@
 //! connection, the token, and whether the call is for such callers. Whom a message speaks for is asked where it is read.
 
 use std::convert::Infallible;
+use std::fmt::Display;
 use std::future::{Ready, ready};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -110,21 +111,32 @@ impl Peer {
         extensions.get().cloned().unwrap_or_default()
     }
 
+    /// Refuses whom a certificate names who is not `fit`. Without TLS nobody can be told from others.
+    fn must_be(
+        &self,
+        fit: impl FnOnce(&Identity) -> bool,
+        reason: Reason,
+        why: impl Display,
+    ) -> Result<(), Status> {
+        match &self.0 {
+            Some(Known {
+                identity, notices, ..
+            }) if !fit(identity) => {
+                let text = format!("the caller's certificate is that of {identity}, {why}");
+                Err(refuse(notices, reason, text))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether its role is one that the call is for.
     fn may_call(&self, path: &str) -> Result<(), Status> {
-        let Some(Known {
-            identity, notices, ..
-        }) = &self.0
-        else {
-            return Ok(());
-        };
-        if is_for(path, identity) {
-            return Ok(());
-        }
         let call = path.rsplit('/').next().unwrap_or_default();
-        let text =
-            format!("the caller's certificate is that of {identity}, who may not call {call}");
-        Err(refuse(notices, Reason::WrongRole, text))
+        self.must_be(
+            |identity| is_for(path, identity),
+            Reason::WrongRole,
+            format_args!("who may not call {call}"),
+        )
     }
 
     /// Whether it is still let in: what had come before its connection was closed is not taken either.
@@ -138,61 +150,31 @@ impl Peer {
 
     /// Whether it may be this server of the fleet: who has a certificate with a number is no other server.
     pub(crate) fn is_server(&self, server: ServerId) -> Result<(), Status> {
-        let Some(Known {
-            identity, notices, ..
-        }) = &self.0
-        else {
-            return Ok(());
-        };
-        match &**identity {
-            Identity::Server(Some(own)) if *own != server => {
-                let text = format!(
-                    "the caller's certificate is that of {identity}, which does not register as server {server}"
-                );
-                Err(refuse(notices, Reason::WrongRole, text))
-            }
-            Identity::Rank { .. } | Identity::Server(_) | Identity::Person(_) => Ok(()),
-        }
+        self.must_be(
+            |identity| !matches!(identity, Identity::Server(Some(own)) if *own != server),
+            Reason::WrongRole,
+            format_args!("which does not register as server {server}"),
+        )
     }
 
     /// Whether it belongs to this run: ranks of other runs do not.
     pub(crate) fn belongs_to(&self, run: &RunId) -> Result<(), Status> {
         self.is_let_in()?;
-        let Some(Known {
-            identity, notices, ..
-        }) = &self.0
-        else {
-            return Ok(());
-        };
-        match &**identity {
-            Identity::Rank { run: own, .. } if own != run => {
-                let text = format!(
-                    "the caller's certificate is that of {identity}, and run {run} is another one"
-                );
-                Err(refuse(notices, Reason::WrongRun, text))
-            }
-            Identity::Rank { .. } | Identity::Server(_) | Identity::Person(_) => Ok(()),
-        }
+        self.must_be(
+            |identity| !matches!(identity, Identity::Rank { run: own, .. } if own != run),
+            Reason::WrongRun,
+            format_args!("and run {run} is another one"),
+        )
     }
 
     /// Whether it may speak for this group of a run: only the group's own ranks may.
     pub(crate) fn speaks_for(&self, run: &RunId, group: GroupId) -> Result<(), Status> {
         self.belongs_to(run)?;
-        let Some(Known {
-            identity, notices, ..
-        }) = &self.0
-        else {
-            return Ok(());
-        };
-        match &**identity {
-            Identity::Rank { group: own, .. } if *own == group => Ok(()),
-            Identity::Rank { .. } | Identity::Server(_) | Identity::Person(_) => {
-                let text = format!(
-                    "the caller's certificate is that of {identity}, who does not speak for group {group}"
-                );
-                Err(refuse(notices, Reason::WrongGroup, text))
-            }
-        }
+        self.must_be(
+            |identity| matches!(identity, Identity::Rank { group: own, .. } if *own == group),
+            Reason::WrongGroup,
+            format_args!("who does not speak for group {group}"),
+        )
     }
 
     /// Whether it may hear of all runs of a fleet.

@@ -116,12 +116,9 @@ fn groups_come_and_go_while_others_train() {
 }
 
 /// What `tradewind revoke` says of a run, and its status.
-fn revoke(running: &Running, group: &str) -> (Option<i32>, String) {
+pub(super) fn revoke(running: &Running, whom: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(programs().join("tradewind"));
-    command
-        .arg("revoke")
-        .arg(running.out())
-        .args(["--group", group]);
+    command.arg("revoke").arg(running.out()).args(whom);
     let Output {
         status,
         stdout,
@@ -137,11 +134,11 @@ fn a_group_that_is_revoked_is_shut_out_while_others_train() {
     let run = run.key("cluster.security", "\"tls\"");
     let mut running = run.key("train.consistency", "\"async\"").start();
     let rows = running.trains(2);
-    let (status, said) = revoke(&running, "7");
+    let (status, said) = revoke(&running, &["--group", "7"]);
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("the run has groups 0 to 1, not 7"), "{said}");
 
-    let (status, said) = revoke(&running, "1");
+    let (status, said) = revoke(&running, &["--group", "1"]);
     assert_eq!(status, Some(0), "{said}");
     let want = "group 1 of run small: certificates are revoked";
     assert!(said.contains(want), "{said}");
@@ -150,7 +147,7 @@ fn a_group_that_is_revoked_is_shut_out_while_others_train() {
     let left = exchanges(&running, 1);
     go_on(&running, 0);
     assert_eq!(exchanges(&running, 1), left, "it is not started again");
-    let (status, said) = revoke(&running, "0");
+    let (status, said) = revoke(&running, &["--group", "0"]);
     assert_eq!(status, Some(0), "{said}");
     let summary = running.end().summary();
     let reason = summary["failure"]["reason"].as_str().unwrap();

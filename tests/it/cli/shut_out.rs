@@ -1,7 +1,5 @@
 //! `tradewind revoke`: servers, ranks and people are shut out of a run that goes on.
 
-use std::process::{Command, Output};
-
 use rustix::process::Signal;
 use serde_json::json;
 use tokio::runtime::Builder;
@@ -14,20 +12,9 @@ use tradewind_proto::v1::coordinator_client::CoordinatorClient;
 use tradewind_server::store::read_address;
 use tradewind_tests::cluster::process::{alive, signal};
 use tradewind_tests::cluster::run::{Run, Running};
-use tradewind_tests::cluster::{programs, wait_for};
+use tradewind_tests::cluster::wait_for;
 
-/// What `tradewind revoke` says, and its status.
-fn revoke(running: &Running, whom: &[&str]) -> (Option<i32>, String) {
-    let mut command = Command::new(programs().join("tradewind"));
-    command.arg("revoke").arg(running.out()).args(whom);
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command.output().unwrap();
-    let said = String::from_utf8([stdout, stderr].concat()).unwrap();
-    (status.code(), said)
-}
+use super::groups::revoke;
 
 fn go_on(running: &Running, group: u32) {
     let exchanges = || {

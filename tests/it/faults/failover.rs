@@ -2,13 +2,10 @@
 
 use tradewind_proto::v1::Verdict;
 use tradewind_tests::cluster::fleet::Setup;
-use tradewind_tests::cluster::member::read;
 
-use super::pushing::{Pushing, all_go_on, member, pushes};
-use super::watch::{
-    all_full, answers, assert_copies_agree, events, frame, holders, pull, status, values,
-};
-use super::{RUN, after, layout, spec};
+use super::pushing::{Pushing, all_go_on, each_counts_once, member, pushes};
+use super::watch::{all_full, answers, events, frame, pull, status, values};
+use super::{after, layout, spec};
 
 /// Two groups push without a pause. The servers of two shards are killed one after the other, the
 /// first of them is begun again in between and filled; every answered update counts, once.
@@ -41,20 +38,7 @@ fn nothing_answered_is_lost() {
         answers(&client, 1, 1).await;
         all_go_on(&groups, 5).await;
 
-        let mut pushed = Vec::new();
-        for (group, pushing) in (0..).zip(groups) {
-            let member = pushing.stop().await;
-            assert!(!member.lost());
-            pushed.push((group, 0..member.clock()));
-        }
-        let layout = layout(&spec);
-        let all = after(layout.elements(), &pushed);
-        assert_eq!(read(&fleet, RUN, &layout).await, all);
-        let updates: u64 = pushed.iter().map(|(_, clocks)| clocks.end).sum();
-        assert_copies_agree(&fleet, updates).await;
-        let status = status(&client).await;
-        assert_eq!(status.lost_updates, 0);
-        assert_eq!(holders(&status, 1).lineage, 0, "nothing was restored");
+        let status = each_counts_once(&fleet, &client, &spec, groups).await;
         assert_eq!(events(&status, "server_lost").len(), 2);
     });
 }

@@ -6,11 +6,14 @@ use std::thread::JoinHandle;
 
 use tokio::runtime::Handle;
 use tradewind_common::spec::RunSpec;
+use tradewind_proto::v1::StatusReply;
+use tradewind_tests::cluster::client::Client;
 use tradewind_tests::cluster::fleet::Fleet;
-use tradewind_tests::cluster::member::{Joining, Member};
+use tradewind_tests::cluster::member::{Joining, Member, read};
 use tradewind_tests::cluster::until;
 
-use super::{RUN, gradient, initial};
+use super::watch::{assert_copies_agree, holders, status};
+use super::{RUN, after, gradient, initial, layout};
 
 /// A group of one rank that holds its lease and may push.
 pub(super) async fn member(fleet: &Fleet, group: u32, spec: &RunSpec) -> Member {
@@ -102,4 +105,28 @@ pub(super) async fn all_go_on(groups: &[Pushing], exchanges: u64) {
     for group in groups {
         group.goes_on(exchanges).await;
     }
+}
+
+/// Stops the groups: every update that was answered counts once, copies agree, and nothing was restored. The status then.
+pub(super) async fn each_counts_once(
+    fleet: &Fleet,
+    client: &Client,
+    spec: &RunSpec,
+    groups: Vec<Pushing>,
+) -> StatusReply {
+    let mut pushed = Vec::new();
+    for (group, pushing) in (0..).zip(groups) {
+        let member = pushing.stop().await;
+        assert!(!member.lost());
+        pushed.push((group, 0..member.clock()));
+    }
+    let layout = layout(spec);
+    let all = after(layout.elements(), &pushed);
+    assert_eq!(read(fleet, RUN, &layout).await, all);
+    let updates: u64 = pushed.iter().map(|(_, clocks)| clocks.end).sum();
+    assert_copies_agree(fleet, updates).await;
+    let status = status(client).await;
+    assert_eq!(status.lost_updates, 0);
+    assert_eq!(holders(&status, 1).lineage, 0, "nothing was restored");
+    status
 }

@@ -78,6 +78,16 @@ async fn refused<T>(mut call: impl AsyncFnMut() -> Result<T, Status>) -> Result<
     until("a refusal", look).await
 }
 
+/// Every server refuses what it asks for.
+async fn is_refused(client: &Client, want: Expected) {
+    let status = refused(async || ask(client).await).await;
+    assert_refused("a status", status, want);
+    for (server, block) in OF_SERVERS.into_iter().enumerate() {
+        let pulled = refused(async || client.push(server, pull(READY, block)).await);
+        assert_refused("a pull", pulled.await, want);
+    }
+}
+
 #[test]
 fn a_group_is_shut_out_at_once_and_others_go_on() {
     let guarded = Guarded::new();
@@ -100,12 +110,7 @@ fn a_group_is_shut_out_at_once_and_others_go_on() {
         // A new certificate of the same group is none, too.
         let anew = guarded.client(&rank(READY, 1));
         for client in [&shut_out, &anew] {
-            let status = refused(async || ask(client).await).await;
-            assert_refused("a status", status, REVOKED);
-            for (server, block) in OF_SERVERS.into_iter().enumerate() {
-                let pulled = refused(async || client.push(server, pull(READY, block)).await);
-                assert_refused("a pull", pulled.await, REVOKED);
-            }
+            is_refused(client, REVOKED).await;
         }
         guarded.told(&["revoked-certificate"]).await;
 
@@ -208,12 +213,7 @@ fn a_rank_and_a_person_are_shut_out_by_name_and_their_likes_are_not() {
         ];
         for (identity, open, want) in shut_out {
             for client in [&open, &guarded.client(&identity)] {
-                let status = refused(async || ask(client).await).await;
-                assert_refused("a status", status, want);
-                for (server, block) in OF_SERVERS.into_iter().enumerate() {
-                    let pulled = refused(async || client.push(server, pull(READY, block)).await);
-                    assert_refused("a pull", pulled.await, want);
-                }
+                is_refused(client, want).await;
             }
         }
         guarded.told(&["revoked-certificate"]).await;
