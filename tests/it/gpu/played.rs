@@ -117,6 +117,11 @@ fn libraries() -> Result<&'static Path, String> {
         if !Path::new(torch).join("libtorch_cuda.so").is_file() {
             return Err(format!("the libtorch in {torch} is one without CUDA"));
         }
+        // Each test's process maps them, and is slow to read them from a disk piece by piece.
+        for library in ["libtorch_cpu.so", "libtorch_cuda.so"] {
+            let mut library = File::open(Path::new(torch).join(library)).unwrap();
+            std::io::copy(&mut library, &mut std::io::sink()).unwrap();
+        }
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gpu");
         let script = root().join("tests/fake/gpu/build.sh");
         let built = Command::new(script).arg(torch).arg(&folder).output();

@@ -22,13 +22,14 @@ use std::time::Duration;
 /// Pause between two looks at something that is waited for.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Looks before a wait is given up: two minutes on an idle machine, for a slow and noisy one.
-const LOOKS_MAX: u32 = 2400;
+/// Looks before a wait is given up: ten minutes on an idle machine. Where others use the cores or the disk is
+/// slow, loading libtorch's libraries alone has taken longer than one.
+const LOOKS_MAX: u32 = 12_000;
 
 /// Waits until `look` finds something.
 ///
 /// # Panics
-/// After two minutes, naming what was waited for.
+/// After ten minutes, naming what was waited for.
 pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     for _ in 0..LOOKS_MAX {
         if let Some(found) = look() {
@@ -42,7 +43,7 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 /// As [`wait_for`], on a runtime.
 ///
 /// # Panics
-/// After two minutes, naming what was waited for.
+/// After ten minutes, naming what was waited for.
 pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     for _ in 0..LOOKS_MAX {
         if let Some(found) = look().await {
