@@ -9,7 +9,7 @@ SHELL := /bin/bash
   chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick experiments-hep experiments-deepcam \
   time-to-target-cosmoflow time-to-target-deepcam mnist setup lint proto nccl nccl-check \
   cuda gpu-test gpu-check man completions alerts-test tensorboard-test mllog-test \
-  export-clients export-test release release-test docs clean help
+  export-clients export-test release release-test docs worlds clean help
 
 DEPS  := .deps
 VENV  := $(DEPS)/venv
@@ -40,6 +40,7 @@ help:
 	@printf 'make demo-climate-boxes  make weather and train a network to find boxes around its extremes (deploy/configs/climate-boxes.toml)\n'
 	@printf 'make data-climate  maps of simulated weather, made with jcm: 860 MB in .deps/data/climate; check-climate checks the script\n'
 	@printf 'make test   set up and run all tests\n'
+	@printf 'make worlds  run all seeds of the simulated world, of which make test tries a fifth: ten minutes\n'
 	@printf 'make python-test  build the Python package in the tree, and run its tests\n'
 	@printf 'make python-examples  try the scripts of examples/pytorch, each for some seconds\n'
 	@printf 'make python-bench  measure scripts beside the Rust worker and beside DDP: an hour\n'
@@ -170,6 +171,11 @@ python-torch-oldest python-torch-newest: python-torch-%: python
 # Other inputs each time: what it finds has nothing to do with the change at hand, so that CI only replays the corpus.
 # Each target takes 10 s; SECONDS=60 and COUNT=1000000, seconds and inputs of each, set something else.
 FUZZ := target/fuzz
+# make test tries a fifth of them.
+worlds: setup
+	$(call say,running all seeds of the simulated world)
+	TRADEWIND_SEEDS=all cargo test --workspace --test worlds --test clocks
+
 fuzz: setup
 	@mkdir -p $(FUZZ) && rm -f $(FUZZ)/told
 	@status=0; TRADEWIND_FUZZ_TOLD=$(abspath $(FUZZ))/told $(if $(COUNT),TRADEWIND_FUZZ_COUNT=$(COUNT)) \

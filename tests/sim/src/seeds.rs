@@ -9,6 +9,9 @@ use crate::checker::Violation;
 /// The variable that replays one seed.
 pub const SEED_VARIABLE: &str = "TRADEWIND_SEED";
 
+/// The variable that has tests try all their seeds, if it is `all`.
+pub const SEEDS_VARIABLE: &str = "TRADEWIND_SEEDS";
+
 /// The variable that has worlds tell on standard error what happens in them.
 pub const TRACE_VARIABLE: &str = "TRADEWIND_TRACE";
 
@@ -35,6 +38,18 @@ impl fmt::Display for Failure {
         write!(f, "seed {seed}: after {at_us} µs: {}; ", self.violation)?;
         let package = "cargo test -p tradewind-sim";
         write!(f, "replay with {SEED_VARIABLE}={seed} {package} {test}")
+    }
+}
+
+/// How many of `all` seeds a test tries: a fifth, unless the environment asks for all of them.
+///
+/// # Panics
+/// If the environment asks for something else.
+pub fn tried(all: u64) -> u64 {
+    match std::env::var(SEEDS_VARIABLE).as_deref() {
+        Err(_) => all / 5,
+        Ok("all") => all,
+        Ok(other) => panic!("{SEEDS_VARIABLE}={other}: it can be all"),
     }
 }
 

@@ -6,8 +6,9 @@ use tradewind_common::policy::staleness::Drop;
 use tradewind_common::spec::ConsistencySpec::{Async, Bounded, Sync};
 use tradewind_sim::Scenario;
 use tradewind_sim::report::Counts;
-use tradewind_sim::seeds::all_hold;
+use tradewind_sim::seeds::{all_hold, tried};
 
+/// Seeds of each mixture of faults where all are tried.
 const SEEDS: u64 = 600;
 
 /// Every policy in turn, with contributions that are dropped, merged, or left behind.
@@ -28,19 +29,20 @@ fn base(seed: u64) -> Scenario {
 }
 
 fn check(name: &str, scenario: impl Fn(Scenario) -> Scenario, must: &[&str]) {
+    let seeds = tried(SEEDS);
     let (mut sum, mut runs) = (Counts::default(), 0);
     let scenario = |seed| scenario(base(seed));
-    all_hold(0..SEEDS, scenario, |report| {
+    all_hold(0..seeds, scenario, |report| {
         runs += 1;
         sum += &report.counts;
     });
     println!("{name}: {runs} runs: {sum:?}");
-    if runs < SEEDS {
+    if runs < seeds {
         return;
     }
     for (count, times) in sum.all() {
         assert!(
-            !must.contains(&count) || times >= SEEDS / 20,
+            !must.contains(&count) || times >= seeds / 20,
             "{count} happened {times} times only"
         );
     }
