@@ -5,8 +5,8 @@
 /// machine, the environment is not.
 pub const TOKEN: &str = "TRADEWIND_TOKEN";
 
-/// Under TLS, what a process shows besides: its private key, its certificate and that of the authority, as PEM. Empty, or not
-/// set: no TLS is spoken.
+/// Under TLS, what a process shows besides: its private key, its certificate and that of the authority, as PEM, and perhaps
+/// a line that says where they are renewed. Empty, or not set: no TLS is spoken.
 pub const CERTIFICATE: &str = "TRADEWIND_CERTIFICATE";
 
 /// What is logged, as a filter of `tracing`; `info` if it is not set.

@@ -8,6 +8,7 @@ use tradewind_common::environment;
 
 use crate::connector::Connector;
 use crate::refusal::{self, Reason};
+use crate::renewal::Renewing;
 use crate::tls::{BadCertificate, Tls};
 
 /// What a process shows to others of its run or fleet, and asks of them.
@@ -55,6 +56,11 @@ impl Credentials {
     /// Under TLS, what is shown and asked for.
     pub fn tls(&self) -> Option<&Tls> {
         self.tls.as_ref()
+    }
+
+    /// What keeps the certificate valid, if it is renewed.
+    pub fn renewing(&self) -> Option<Renewing> {
+        self.tls.as_ref().and_then(Renewing::of)
     }
 
     /// What shows the token with each call.

@@ -2,6 +2,7 @@
 //! others, and its key is written nowhere.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, Error, ExtendedKeyUsagePurpose,
@@ -11,17 +12,32 @@ use rcgen::{
 use time::{Duration, OffsetDateTime};
 use tradewind_common::identity::Identity;
 
+use crate::certificate::renewed_at;
 use crate::tls::SERVER_NAME;
 
-/// From when to when a certificate is valid, seconds from its issue: clocks of machines may be an hour apart. A
-/// process that is started again has a new one.
-pub const VALID_S: Range<i64> = -3600..365 * 24 * 3600;
+/// How long before its issue a certificate is valid already, seconds: clocks of machines may be an hour apart.
+pub const EARLIER_S: i64 = 3600;
+
+/// How long a certificate is valid from its issue unless it is said otherwise, seconds.
+pub const LIFE_S: u32 = 365 * 24 * 3600;
+
+/// From when to when a certificate is valid unless it is said otherwise, seconds from its issue.
+pub const VALID_S: Range<i64> = -EARLIER_S..LIFE_S as i64;
+
+/// As RFC 5280 (4.1.2.5) writes that a certificate has no end: the last second of the year 9999, from 1970.
+const NO_END: i64 = 253_402_300_799;
 
 /// Issues certificates.
+///
+/// Its own has no end: its key is in the memory of one process, and lives no longer than that.
 pub struct Authority {
     /// The name of its run or fleet, for people.
     of: String,
     issuer: CertifiedIssuer<'static, KeyPair>,
+    /// Those that it issues are valid for so long, seconds.
+    life_s: u32,
+    /// Where it renews them, host:port.
+    renews_at: OnceLock<String>,
 }
 
 impl std::fmt::Debug for Authority {
@@ -65,9 +81,14 @@ impl PublicKeyData for Public<'_> {
 }
 
 impl Authority {
-    /// A new one, for the run or the fleet of this name.
+    /// A new one, for the run or the fleet of this name, whose certificates are valid for [`LIFE_S`].
     pub fn new(of: &str) -> Result<Self, Error> {
-        let mut params = params(&format!("authority of {of}"), VALID_S);
+        Self::lasting(of, LIFE_S)
+    }
+
+    /// The same with another life of its certificates, seconds.
+    pub fn lasting(of: &str, life_s: u32) -> Result<Self, Error> {
+        let mut params = params(&format!("authority of {of}"), endless());
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         Ok(Self {
@@ -76,7 +97,23 @@ impl Authority {
                 params,
                 KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?,
             )?,
+            life_s,
+            renews_at: OnceLock::new(),
         })
+    }
+
+    /// From now on whoever has a certificate issued is told that it is renewed at this host:port; said once.
+    pub fn renews_at(&self, address: String) {
+        let _ = self.renews_at.set(address);
+    }
+
+    /// How long its certificates are valid, seconds.
+    pub fn life_s(&self) -> u32 {
+        self.life_s
+    }
+
+    fn valid_s(&self) -> Range<i64> {
+        -EARLIER_S..self.life_s.into()
     }
 
     /// Its own certificate, PEM: by it others know what it has issued. No secret.
@@ -86,7 +123,14 @@ impl Authority {
 
     /// A new key with its certificate, as a process on this machine is given them.
     pub fn pass(&self, identity: &Identity) -> Result<String, Error> {
-        self.pass_for(identity, VALID_S)
+        self.pass_for(identity, self.valid_s())
+    }
+
+    /// The same, valid for as long as the authority: for its own process, which could have another one at any time.
+    pub fn own_pass(&self, identity: &Identity) -> Result<String, Error> {
+        let key = Key::new()?;
+        let certificate = self.sign(identity, key.public(), endless())?;
+        Ok(key.pass(&(certificate + &self.certificate())))
     }
 
     /// The same, valid at other times.
@@ -98,7 +142,7 @@ impl Authority {
 
     /// The certificate of a [public key](Key::public), and behind it the authority's own.
     pub fn issue(&self, identity: &Identity, public: &[u8]) -> Result<String, Error> {
-        self.issue_for(identity, public, VALID_S)
+        self.issue_for(identity, public, self.valid_s())
     }
 
     fn issue_for(
@@ -107,9 +151,19 @@ impl Authority {
         public: &[u8],
         valid_s: Range<i64>,
     ) -> Result<String, Error> {
+        let issued = self.sign(identity, public, valid_s)? + &self.certificate();
+        let renewed = self.renews_at.get().map(|at| renewed_at(at));
+        Ok(issued + &renewed.unwrap_or_default())
+    }
+
+    fn sign(
+        &self,
+        identity: &Identity,
+        public: &[u8],
+        valid_s: Range<i64>,
+    ) -> Result<String, Error> {
         let params = of_identity(identity, &self.of, valid_s)?;
-        let certificate = params.signed_by(&Public(public), &*self.issuer)?;
-        Ok(certificate.pem() + &self.certificate())
+        Ok(params.signed_by(&Public(public), &*self.issuer)?.pem())
     }
 }
 
@@ -142,11 +196,17 @@ fn of_identity(
     Ok(params)
 }
 
+/// Valid for ever, for [`params`].
+fn endless() -> Range<i64> {
+    -EARLIER_S..i64::MAX
+}
+
 fn params(name: &str, valid_s: Range<i64>) -> CertificateParams {
     let now = OffsetDateTime::now_utc();
+    let last = OffsetDateTime::from_unix_timestamp(NO_END).expect("a time of four digits");
     let mut params = CertificateParams::default();
-    params.not_before = now + Duration::seconds(valid_s.start);
-    params.not_after = now + Duration::seconds(valid_s.end);
+    params.not_before = now.saturating_add(Duration::seconds(valid_s.start));
+    params.not_after = now.saturating_add(Duration::seconds(valid_s.end)).min(last);
     params.distinguished_name.remove(DnType::CommonName);
     params.distinguished_name.push(DnType::CommonName, name);
     params

@@ -8,6 +8,7 @@ pub mod v1;
 
 pub mod auth;
 pub mod authority;
+mod certificate;
 mod choice;
 pub mod codec;
 pub mod connector;
@@ -18,5 +19,6 @@ pub mod limits;
 mod malformed;
 mod policy;
 pub mod refusal;
+pub mod renewal;
 pub mod socket;
 pub mod tls;

@@ -62,6 +62,8 @@ reasons! {
     WrongRun => "wrong-run", PermissionDenied;
     /// The certificate is a rank's of another group than it speaks for.
     WrongGroup => "wrong-group", PermissionDenied;
+    /// The certificate is another rank's of the group than it speaks as, or names none.
+    WrongRank => "wrong-rank", PermissionDenied;
     /// A field is missing or says what it cannot.
     Malformed => "malformed", InvalidArgument;
     /// Bytes of a stream that are no message.

@@ -4,16 +4,20 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::{Arc, RwLock};
 
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
+use tokio_rustls::rustls::client::{ResolvesClientCert, Resumption};
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring, verify_tls13_signature};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use tokio_rustls::rustls::server::{
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
+};
+use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{
     CertificateError, CipherSuite, ClientConfig, DigitallySignedStruct, DistinguishedName, Error,
@@ -22,6 +26,7 @@ use tokio_rustls::rustls::{
 use tradewind_common::identity::{Identity, ShutOut};
 use webpki::EndEntityCert;
 
+use crate::certificate::{validity, where_renewed};
 use crate::refusal::Reason;
 
 /// The name that every server's certificate has, and no other one: clients ask for it, whatever the address.
@@ -30,13 +35,43 @@ pub const SERVER_NAME: &str = "server.tradewind";
 /// The protocol that is spoken inside: HTTP/2.
 const ALPN: &[u8] = b"h2";
 
-/// What a process shows under TLS, and what it asks of others.
+/// What a process shows under TLS, and what it asks of others. Clones show the same, also once it is
+/// [replaced](Self::replace).
 #[derive(Clone)]
 pub struct Tls {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
     judge: Arc<dyn ClientCertVerifier>,
     authority: CertificateDer<'static>,
+    shown: Arc<Shown>,
+    renewed_at: Option<Arc<str>>,
+}
+
+/// The key and the certificate that every handshake from now on shows, on either side.
+#[derive(Debug)]
+struct Shown(RwLock<Arc<CertifiedKey>>);
+
+impl Shown {
+    fn now(&self) -> Arc<CertifiedKey> {
+        // Nothing can fail while it is replaced.
+        self.0.read().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+}
+
+impl ResolvesClientCert for Shown {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.now())
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.now())
+    }
 }
 
 /// A private key with its certificates that cannot be used.
@@ -99,18 +134,15 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads a private key, its certificate, and that of the authority, in this order.
+    /// Reads a private key, its certificate, and that of the authority, in this order; and where they are renewed, if
+    /// that is said.
     pub fn from_pem(pem: &str) -> Result<Self, BadCertificate> {
-        let bad = |why: &dyn fmt::Display| BadCertificate {
-            why: why.to_string(),
-        };
-        let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|why| bad(&why))?;
-        let certificates: Result<Vec<_>, _> =
-            CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
-        let certificates = certificates.map_err(|why| bad(&why))?;
-        let [own, authority] = <[_; 2]>::try_from(certificates)
-            .map_err(|found| bad(&format_args!("there are {} certificates", found.len())))?;
-        Self::new(key, own, authority).map_err(|why| bad(&why))
+        let (key, own, authority) = read(pem)?;
+        let made = Self::new(key, own, authority).map_err(|why| bad(&why))?;
+        Ok(Self {
+            renewed_at: where_renewed(pem).map(Into::into),
+            ..made
+        })
     }
 
     fn new(
@@ -121,15 +153,16 @@ impl Tls {
         let mut roots = RootCertStore::empty();
         roots.add(authority.clone())?;
         let (roots, provider) = (Arc::new(roots), Arc::new(provider()));
-        let shown = Some((own.clone(), key.clone_key()));
-        let client = client(roots.clone(), provider.clone(), shown)?;
+        let own = CertifiedKey::from_der(vec![own], key, &provider)?;
+        let shown = Arc::new(Shown(RwLock::new(Arc::new(own))));
+        let client = client(roots.clone(), provider.clone(), Some(shown.clone()))?;
         let judge = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
             .build()
             .map_err(|error| Error::General(error.to_string()))?;
         let mut server = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&TLS13])?
             .with_client_cert_verifier(Arc::new(TakeAny(provider)))
-            .with_single_cert(vec![own], key)?;
+            .with_cert_resolver(shown.clone());
         server.alpn_protocols = vec![ALPN.to_vec()];
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
@@ -138,7 +171,38 @@ impl Tls {
             server: Arc::new(server),
             judge,
             authority,
+            shown,
+            renewed_at: None,
         })
+    }
+
+    /// From now on every handshake shows this key and certificate, which are as in [`from_pem`](Self::from_pem) and of
+    /// the same authority. Connections that are open stay as they are.
+    pub fn replace(&self, pem: &str) -> Result<(), BadCertificate> {
+        let (key, own, authority) = read(pem)?;
+        if authority != self.authority {
+            return Err(bad(&"it is of another authority"));
+        }
+        let own = CertifiedKey::from_der(vec![own], key, &provider()).map_err(|why| bad(&why))?;
+        *self.shown.0.write().unwrap_or_else(|e| e.into_inner()) = Arc::new(own);
+        Ok(())
+    }
+
+    /// Where what is shown is renewed, host:port, if that is known.
+    pub(crate) fn renewed_at(&self) -> Option<&str> {
+        self.renewed_at.as_deref()
+    }
+
+    /// The last byte of the certificate that is shown now: of its signature, so it may be any.
+    pub(crate) fn last_byte(&self) -> u8 {
+        let shown = self.shown.now();
+        let own = shown.end_entity_cert().ok();
+        own.and_then(|own| own.last().copied()).unwrap_or(0)
+    }
+
+    /// From when to when what is shown now is valid, seconds from 1970.
+    pub(crate) fn valid(&self) -> Option<Range<i64>> {
+        validity(self.shown.now().end_entity_cert().ok()?)
     }
 
     /// The authority's certificate, DER: no two authorities have the same.
@@ -176,6 +240,28 @@ impl Tls {
     }
 }
 
+fn bad(why: &dyn fmt::Display) -> BadCertificate {
+    BadCertificate {
+        why: why.to_string(),
+    }
+}
+
+/// A private key, its certificate, and that of the authority.
+type Pass = (
+    PrivateKeyDer<'static>,
+    CertificateDer<'static>,
+    CertificateDer<'static>,
+);
+
+fn read(pem: &str) -> Result<Pass, BadCertificate> {
+    let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|why| bad(&why))?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    let certificates = certificates.map_err(|why| bad(&why))?;
+    let [own, authority] = <[_; 2]>::try_from(certificates)
+        .map_err(|found| bad(&format_args!("there are {} certificates", found.len())))?;
+    Ok((key, own, authority))
+}
+
 fn unfit(why: &CertificateError) -> Unfit {
     match why {
         CertificateError::UnknownIssuer | CertificateError::BadSignature => Unfit::OtherAuthority,
@@ -204,13 +290,13 @@ pub(crate) fn without_certificate(authority: &str) -> Result<Arc<ClientConfig>, 
 fn client(
     roots: Arc<RootCertStore>,
     provider: Arc<CryptoProvider>,
-    shown: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
+    shown: Option<Arc<Shown>>,
 ) -> Result<Arc<ClientConfig>, Error> {
     let client = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])?
         .with_root_certificates(roots);
     let mut client = match shown {
-        Some((own, key)) => client.with_client_auth_cert(vec![own], key)?,
+        Some(shown) => client.with_client_cert_resolver(shown),
         None => client.with_no_client_auth(),
     };
     client.alpn_protocols = vec![ALPN.to_vec()];

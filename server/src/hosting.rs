@@ -8,8 +8,10 @@ use tonic::Status;
 use tradewind_common::identity::Identity;
 use tradewind_common::{Generation, RunId, ServerId};
 use tradewind_proto::refusal::{self, Reason};
+use tradewind_proto::tls::Tls;
 
 use crate::admission::Connections;
+use crate::authority;
 use crate::clock::Origin;
 use crate::coordinator_task::{CoordinatorHandle, Message};
 use crate::durable::Disk;
@@ -22,6 +24,7 @@ use crate::store::{Claimed, Store, Written};
 use tradewind_core::answer::Refused;
 use tradewind_core::coordinator::Coordinator;
 use tradewind_core::durable::Durable;
+use tradewind_core::revoked::RevokedIdentities;
 use tradewind_core::saved::{ManifestData, Saved};
 
 /// What a coordinator needs of the server that hosts it.
@@ -212,6 +215,14 @@ impl Hosting {
 }
 
 /// A coordinator's durable state.
+/// Who is shut out of the fleet in this folder, of those who have certificates of the authority that this one is of: as
+/// its coordinator has written it down, which it does before it tells anybody.
+pub fn shut_out(folder: &Path, tls: &Tls) -> anyhow::Result<RevokedIdentities> {
+    let state = Store::look(folder)?.as_ref().map(understand).transpose()?;
+    let revoked = state.map(|state| state.revoked_of(&authority(tls)));
+    Ok(revoked.unwrap_or_default())
+}
+
 fn understand(written: &Written) -> anyhow::Result<Durable> {
     let understand = || -> anyhow::Result<Durable> {
         let mut durable: Durable = serde_json::from_slice(&written.state)?;

@@ -119,6 +119,11 @@ pub async fn serve(
     let events = config.folder.as_deref().map(EventLog::within);
     let events = events.map(EventWriter::start).transpose()?;
     let notices = Arc::new(Notices::new(config.server, origin, events));
+    let renewing = config.credentials.renewing().map(|renewing| {
+        let notices = notices.clone();
+        let keeping = renewing.keep(move |attempt| notices.renewal(attempt));
+        supervise("the renewal of the certificate", keeping)
+    });
     let connections = Connections::new(notices.clone(), origin);
     let registry = Arc::new(Registry::new(Surroundings {
         server: config.server,
@@ -227,6 +232,9 @@ pub async fn serve(
     }
     if let Some(room) = room {
         room.abort();
+    }
+    if let Some(renewing) = renewing {
+        renewing.abort();
     }
     registered.abort();
     Ok(())

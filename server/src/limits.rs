@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use serde::Serialize;
 use tradewind_common::ServerId;
 use tradewind_proto::refusal::Reason;
+use tradewind_proto::renewal::Attempt;
 
 use crate::clock::{Origin, wall};
 use crate::events::{EventLog, EventWriter};
@@ -67,11 +68,15 @@ limits! {
 /// Whoever ends a handshake has no call that could be refused with a reason.
 const NO_TLS: &str = "no-tls";
 
+/// The kind of the event.
+const NOT_RENEWED: &str = "certificate_not_renewed";
+
 /// Tells when limits are reached and callers refused: every time in the metric, and in the fleet's events and the log
 /// when it is the first time for a while.
 #[derive(Debug)]
 pub struct Notices {
-    server: ServerId,
+    /// None, of an authority that is in a launcher.
+    server: Option<ServerId>,
     origin: Origin,
     events: Option<EventWriter>,
     /// By word: as many as there are limits and reasons.
@@ -107,7 +112,8 @@ struct Line {
     wall: f64,
     kind: &'static str,
     text: String,
-    server: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<&'static str>,
     /// Why callers were refused.
@@ -120,6 +126,10 @@ struct Line {
 impl Notices {
     /// Of a server, which has no events where it has no folder.
     pub(crate) fn new(server: ServerId, origin: Origin, events: Option<EventWriter>) -> Self {
+        Self::of(Some(server), origin, events)
+    }
+
+    fn of(server: Option<ServerId>, origin: Origin, events: Option<EventWriter>) -> Self {
         Self {
             server,
             origin,
@@ -128,13 +138,14 @@ impl Notices {
         }
     }
 
-    /// Of the authority of certificates under Slurm, which is the task of the first server: in the events of this folder.
+    /// Of the authority of certificates, in the events of this folder: that of the launcher, or under Slurm of the task of
+    /// a server.
     ///
     /// # Errors
     /// There can be no thread that writes them.
-    pub fn of_authority(folder: &Path) -> io::Result<Self> {
+    pub fn of_authority(folder: &Path, server: Option<ServerId>) -> io::Result<Self> {
         let events = EventWriter::start(EventLog::within(folder))?;
-        Ok(Self::new(ServerId(0), Origin::start(), Some(events)))
+        Ok(Self::of(server, Origin::start(), Some(events)))
     }
 
     /// A limit is reached.
@@ -170,6 +181,23 @@ impl Notices {
         }
     }
 
+    /// How an attempt to have this process's certificate renewed came out.
+    pub fn renewal(&self, attempt: Attempt) {
+        match attempt {
+            Attempt::Renewed => tracing::info!("the certificate was renewed"),
+            Attempt::Failed(why) => self.not_renewed(&why),
+        }
+    }
+
+    /// Certificates are to be renewed, and are not yet.
+    pub fn not_renewed(&self, why: &str) {
+        telemetry::not_renewed();
+        if let Some(times) = self.times(NOT_RENEWED) {
+            tracing::warn!(times, "{why}; it is tried again");
+            self.tell(NOT_RENEWED, why, times, |_| ());
+        }
+    }
+
     /// How often a limit was reached, in the time in which it is told once.
     #[cfg(test)]
     pub(crate) fn times_reached(&self, limit: Limit) -> u64 {
@@ -186,11 +214,15 @@ impl Notices {
 
     fn tell(&self, kind: &'static str, text: &str, times: u64, more: impl FnOnce(&mut Line)) {
         let Some(events) = &self.events else { return };
+        let who = self.server.map_or_else(
+            || "the authority of certificates".into(),
+            |server| format!("server {server}"),
+        );
         let mut line = Line {
             wall: wall(),
             kind,
-            text: format!("server {}: {text}", self.server),
-            server: self.server.0,
+            text: format!("{who}: {text}"),
+            server: self.server.map(|server| server.0),
             limit: None,
             reason: None,
             times,

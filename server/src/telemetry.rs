@@ -20,7 +20,7 @@ pub(crate) use members::Members;
 pub use table::{ALL, Kind, Metric, markdown};
 use table::{
     BARE, CALLERS_REFUSED, CONNECTIONS, CONTRIBUTIONS, EVENTS, LIMITS, LOG_LOST, LOST, MOMENTUM,
-    PULLED, PUSHED, REFUSALS, RUNS, STREAMS, TRACES_LOST, UPDATES,
+    NOT_RENEWED, PULLED, PUSHED, REFUSALS, RUNS, STREAMS, TRACES_LOST, UPDATES,
 };
 
 /// Whether anybody is told of metrics: what costs time to find out is not looked at for nobody.
@@ -136,6 +136,11 @@ pub fn limit_reached(limit: &'static str) {
 /// A caller was refused who does not belong here.
 pub fn caller_refused(reason: &'static str) {
     counter!(CALLERS_REFUSED.name, "reason" => reason).increment(1);
+}
+
+/// The certificate of this process was to be renewed, and was not.
+pub fn not_renewed() {
+    counter!(NOT_RENEWED.name).increment(1);
 }
 
 /// So many connections have shown a valid token, and so many have not.

@@ -31,6 +31,10 @@ section! {
         /// `people/NAME.pem` in the run's folder, which the owner hands on. Each can be
         /// [revoked](security.md#shut-somebody-out) by its name.
         people: Vec<String> = "cluster.people", TextsOrNone, default "[]";
+        /// How long a certificate is valid under TLS, seconds; 31,536,000 are 365 days. A rank or a server has another one
+        /// issued when two thirds of that have passed; the files of people are written anew then
+        /// ([renewal](security.md#renewal)). Where groups share a fleet's servers, the fleet's value holds.
+        certificate_s: u32 = "cluster.certificate_s", int(5, 315_360_000), default "31536000";
     }
 }
 
@@ -150,6 +154,7 @@ mod tests {
                 wanted_security,
                 trusted_network,
                 people: Vec::new(),
+                certificate_s: 60,
             };
             let security = cluster.security(cluster.is_on_loopback());
             assert_eq!(security.clone().ok(), want, "{host} {wanted_security:?}");

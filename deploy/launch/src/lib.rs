@@ -2,8 +2,11 @@
 
 mod board;
 mod finished;
+mod hearing;
+mod issuing;
 mod keeper;
 mod local;
+mod people;
 mod ping;
 mod process;
 mod programs;

@@ -67,7 +67,7 @@ pub async fn launch<C: RunHooks>(
         (RunFolder::create(out)?, None)
     };
     folder.write_secret(run_files::CONFIG, config.resolved())?;
-    secrets.write(&folder)?;
+    secrets.begin(&folder, &config.cluster.host).await?;
     let mut interruption = Interruption::new()?;
     let helper = Helper {
         programs: &programs,

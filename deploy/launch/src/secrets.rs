@@ -1,10 +1,9 @@
 //! What the processes of a run are given to show each other, by whoever starts them.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File};
-use std::io::{ErrorKind, Read};
-use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::fs::File;
+use std::io::Read;
+use std::sync::Arc;
 
 use anyhow::Context;
 use tradewind_common::identity::{Identity, PersonName};
@@ -14,16 +13,17 @@ use tradewind_folder::cluster::Access;
 use tradewind_folder::input::BadInput;
 use tradewind_folder::member::Member;
 use tradewind_folder::run::RunFolder;
-use tradewind_process::whole;
 use tradewind_proto::authority::Authority;
 
+use crate::issuing::Issuing;
+use crate::people::forget_people;
 use crate::programs::environment;
 
 /// The token of a run, and under TLS its authority. Neither follows from the run's seed.
 #[derive(Debug)]
 pub struct Secrets {
     token: String,
-    authority: Option<Authority>,
+    authority: Option<Arc<Authority>>,
     people: Vec<PersonName>,
 }
 
@@ -39,7 +39,11 @@ impl Secrets {
             Security::Tls | Security::Token => secret()?,
         };
         let authority = match security {
-            Security::Tls => Some(Authority::new(config.name.as_str())?),
+            Security::Tls => {
+                let name = config.name.as_str();
+                let authority = Authority::lasting(name, config.cluster.certificate_s)?;
+                Some(Arc::new(authority))
+            }
             Security::Token | Security::None => None,
         };
         let people = people(config, security)?;
@@ -76,60 +80,24 @@ impl Secrets {
         Ok(environment(&self.token, pass.as_deref(), threads))
     }
 
-    /// The right to ask the servers what such a one may.
+    /// The right to ask the servers what such a one may, for this process itself.
     pub(crate) fn access(&self, identity: &Identity) -> anyhow::Result<Access> {
-        Access::new(&self.token, self.pass(identity)?.as_deref())
+        let authority = self.authority.as_ref();
+        let pass = authority.map(|authority| authority.own_pass(identity));
+        let pass = pass.transpose().context("no certificate can be issued")?;
+        Access::new(&self.token, pass.as_deref())
     }
 
-    /// Writes down what a person shows; the authority's key is written nowhere.
-    pub(crate) fn write(&self, folder: &RunFolder) -> anyhow::Result<()> {
+    /// Writes down what a person shows, and under TLS renews certificates from now on, reached at this host. The
+    /// authority's key is written nowhere. Must be called in a runtime.
+    pub(crate) async fn begin(&self, folder: &RunFolder, host: &str) -> anyhow::Result<()> {
         folder.write_secret(run_files::TOKEN, &self.token)?;
         forget_people(folder.path())?;
-        let authority = self.authority.as_ref();
-        authority.map_or(Ok(()), |authority| {
-            certify_people(folder.path(), authority, &self.people)
-        })
-    }
-}
-
-/// Removes what people have shown in an earlier start of the run or fleet in this folder.
-pub(crate) fn forget_people(folder: &Path) -> anyhow::Result<()> {
-    let own = fs::remove_file(folder.join(run_files::PERSON));
-    for removed in [own, fs::remove_dir_all(folder.join(run_files::PEOPLE))] {
-        if let Err(error) = removed
-            && error.kind() != ErrorKind::NotFound
-        {
-            return Err(error).context("cannot remove the certificates of an earlier start");
+        if let Some(authority) = &self.authority {
+            Issuing::begin(authority, folder.path(), host, &self.people, None).await?;
         }
+        Ok(())
     }
-    Ok(())
-}
-
-/// Writes down what the owner of the run or fleet in this folder shows, and what these people do.
-pub(crate) fn certify_people(
-    folder: &Path,
-    authority: &Authority,
-    people: &[PersonName],
-) -> anyhow::Result<()> {
-    let pass = |name| {
-        let pass = authority.pass(&Identity::Person(name));
-        pass.context("no certificate can be issued")
-    };
-    whole::write_secret(&folder.join(run_files::PERSON), pass(None)?)?;
-    if people.is_empty() {
-        return Ok(());
-    }
-    let within = folder.join(run_files::PEOPLE);
-    let made = DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&within);
-    made.with_context(|| format!("cannot make {}", within.display()))?;
-    for name in people {
-        let file = folder.join(run_files::person(name.as_str()));
-        whole::write_secret(&file, pass(Some(name.clone()))?)?;
-    }
-    Ok(())
 }
 
 /// Who has a certificate besides the owner.

@@ -7,7 +7,7 @@ use tradewind_common::identity::Identity;
 use tradewind_common::{RunId, ServerId};
 
 use super::fleet::Known;
-use super::revoked::Revoked;
+use super::revoked::{Revoked, RevokedIdentities};
 use super::run::{RunChange, WrittenRun};
 use super::saved::{Passed, Saved};
 
@@ -50,9 +50,16 @@ pub struct Unfit(RunId);
 impl Durable {
     /// Whether the certificates of a server are revoked that this authority has issued.
     pub fn shuts_out(&self, authority: &str, server: ServerId) -> bool {
-        let of_authority = self.revoked.authority.as_deref() == Some(authority);
         let server = Identity::Server(Some(server));
-        of_authority && self.revoked.identities.contains(&server)
+        self.revoked_of(authority).contains(&server)
+    }
+
+    /// Whose certificates are revoked that this authority has issued.
+    pub fn revoked_of(&self, authority: &str) -> RevokedIdentities {
+        match self.revoked.authority.as_deref() == Some(authority) {
+            true => self.revoked.identities.clone(),
+            false => RevokedIdentities::new(),
+        }
     }
 
     /// Makes a change.

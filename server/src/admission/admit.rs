@@ -13,7 +13,7 @@ use tonic::body::Body;
 use tonic::server::NamedService;
 use tower_service::Service;
 use tradewind_common::identity::Identity;
-use tradewind_common::{GroupId, RunId, ServerId};
+use tradewind_common::{GroupId, Rank, RunId, ServerId};
 use tradewind_proto::auth::{Credentials, Token};
 use tradewind_proto::refusal::{self, Reason};
 use tradewind_proto::tls::Unfit;
@@ -167,13 +167,29 @@ impl Peer {
         )
     }
 
-    /// Whether it may speak for this group of a run: only the group's own ranks may.
+    /// Whether it may speak for this group of a run: only the group's own ranks may, whichever. Such calls name no rank.
     pub(crate) fn speaks_for(&self, run: &RunId, group: GroupId) -> Result<(), Status> {
         self.belongs_to(run)?;
         self.must_be(
             |identity| matches!(identity, Identity::Rank { group: own, .. } if *own == group),
             Reason::WrongGroup,
             format_args!("who does not speak for group {group}"),
+        )?;
+        self.must_be(
+            |identity| matches!(identity, Identity::Rank { rank: Some(_), .. }),
+            Reason::WrongRank,
+            "who has no number there, and only reads",
+        )
+    }
+
+    /// Whether it may speak as this rank of a group of a run: a rank keeps its number in whatever incarnation of the group
+    /// and whichever process it is.
+    pub(crate) fn speaks_as(&self, run: &RunId, group: GroupId, rank: Rank) -> Result<(), Status> {
+        self.speaks_for(run, group)?;
+        self.must_be(
+            |identity| matches!(identity, Identity::Rank { rank: Some(own), .. } if *own == rank),
+            Reason::WrongRank,
+            format_args!("who does not speak as rank {rank} of group {group}"),
         )
     }
 

@@ -55,7 +55,7 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
         let peer = Peer::of(request.extensions());
         let request = request.into_inner();
         let run = run_id(&request.run)?;
-        peer.speaks_for(&run, GroupId(request.group))?;
+        peer.speaks_as(&run, GroupId(request.group), Rank(request.rank))?;
         let spec = request.spec.ok_or_else(|| missing("spec"))?;
         let spec = Box::new(spec.try_into().map_err(refuse::malformed)?);
         if request.life == 0 {
@@ -103,7 +103,7 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
         let peer = Peer::of(request.extensions());
         let request = request.into_inner();
         let run = run_id(&request.run)?;
-        peer.speaks_for(&run, GroupId(request.group))?;
+        peer.speaks_as(&run, GroupId(request.group), Rank(request.rank))?;
         let who = caller(request.group, request.incarnation, request.rank);
         let ask = |reply| Message::AwaitReady(run, who, request.created, reply);
         let answer = self.0.current()?.call(ask).await;
@@ -159,7 +159,7 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
         let peer = Peer::of(request.extensions());
         let request = request.into_inner();
         let run = run_id(&request.run)?;
-        peer.speaks_for(&run, GroupId(request.group))?;
+        peer.speaks_as(&run, GroupId(request.group), Rank(request.rank))?;
         let who = caller(request.group, request.incarnation, request.rank);
         let ask = |reply| Message::Leave(run, who, request.finished, reply);
         self.0.current()?.call(ask).await.map_err(refuse::call)?;

@@ -33,7 +33,7 @@ pub(super) async fn keep_lease(
     let first = beats.message().await.map_err(refuse::unreadable)?;
     let first = first.ok_or_else(|| Status::invalid_argument("a stream without a beat"))?;
     let run = convert::run_id(&first.run).map_err(refuse::malformed)?;
-    peer.speaks_for(&run, GroupId(first.group))?;
+    peer.speaks_as(&run, GroupId(first.group), Rank(first.rank))?;
     let keeper = Keeper {
         stream: BeatStream {
             number: coordinator.number_stream(),

@@ -67,6 +67,8 @@ metrics! {
     LIMITS: Counter = "tradewind_limits_reached_total" ["limit"];
     /// Calls refused because of who calls, by reason; `no-tls` counts connections whose handshake came to nothing
     CALLERS_REFUSED: Counter = "tradewind_callers_refused_total" ["reason"];
+    /// Attempts of this process to have its certificate renewed that came to nothing; each is tried again
+    NOT_RENEWED: Counter = "tradewind_certificate_renewals_failed_total" [];
     /// Open connections: those that have shown a valid token are `known`, the others each a `stranger`
     CONNECTIONS: Gauge = "tradewind_connections" ["standing"];
     /// Lines of the log that could not be written

@@ -8,6 +8,7 @@ mod files;
 mod groups;
 mod input;
 mod programs;
+mod renewed;
 mod script;
 mod shut_out;
 mod stragglers;

@@ -16,7 +16,7 @@ use tradewind_tests::cluster::wait_for;
 
 use super::groups::revoke;
 
-fn go_on(running: &Running, group: u32) {
+pub(super) fn go_on(running: &Running, group: u32) {
     let exchanges = || {
         let records = running.records();
         records.iter().filter(|r| r.group == group).count()

@@ -9,7 +9,7 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Endpoint;
 use tonic::{Code, Request, Status};
 use tradewind_common::identity::Identity;
-use tradewind_common::{GroupId, RunId, ServerId};
+use tradewind_common::{GroupId, Rank, RunId, ServerId};
 use tradewind_proto::auth::Credentials;
 use tradewind_proto::authority::{Authority, self_signed};
 use tradewind_proto::connector::Connector;
@@ -38,13 +38,19 @@ pub(super) const STRANGERS: [&str; 4] = [
 ];
 
 /// Why those are who belong and ask for what is for others.
-pub(super) const MEMBERS: [&str; 3] = ["wrong-role", "wrong-run", "wrong-group"];
+pub(super) const MEMBERS: [&str; 4] = ["wrong-role", "wrong-run", "wrong-group", "wrong-rank"];
 
+/// Rank 0 of a group.
 pub(super) fn rank(run: &str, group: u32) -> Identity {
+    ranked(run, group, Some(0))
+}
+
+/// A rank of a group; without a number, who only reads.
+fn ranked(run: &str, group: u32, rank: Option<u32>) -> Identity {
     Identity::Rank {
         run: RunId::new(run).unwrap(),
         group: GroupId(group),
-        rank: None,
+        rank: rank.map(Rank),
     }
 }
 
@@ -278,6 +284,29 @@ fn a_call_is_for_roles_and_a_rank_speaks_for_itself() {
         assert_refused("a person's push", person.push(0, pushed()).await, group);
         assert_refused("a server's push", server.push(0, pushed()).await, role);
 
+        // It speaks as itself, and as no other rank of its group; its push and its data are the group's.
+        let fellow = guarded.client(&ranked(READY, 0, Some(1)));
+        let reader = guarded.client(&ranked(READY, 0, None));
+        let rank = wrong(
+            "wrong-rank",
+            "is that of rank 1 of group 0 of run ready, who does not speak as rank 0 of group 0",
+        );
+        let reads = wrong("wrong-rank", "who has no number there, and only reads");
+        for call in [await_ready(who()), heartbeat(who()), leave(who())] {
+            let name = format!("{call:?}");
+            assert_refused(&name, call.send(&fellow).await, rank);
+        }
+        let joined = stage::join_once(&fellow, (READY, 0, 0), &[1, 1]).await;
+        assert_refused("join", joined, rank);
+        for call in of_ranks() {
+            let name = format!("{call:?}");
+            assert_refused(&name, call.send(&reader).await, reads);
+        }
+        assert_refused("a reader's push", reader.push(0, pushed()).await, reads);
+        // The process of a rank may be another one, with another certificate.
+        let again = guarded.client(&ranked(READY, 0, Some(0)));
+        await_ready(who()).send(&again).await.unwrap();
+
         // What is one run's is not another's.
         let elsewhere = wrong("wrong-run", "run ready is another one");
         for call in [Call::Status(run()), Call::ShardStatus(run())] {
@@ -302,7 +331,7 @@ fn a_call_is_for_roles_and_a_rank_speaks_for_itself() {
         assert_eq!(runs(&member).await, [READY]);
 
         // What everybody may whom it is for, they may.
-        for client in [&member, &neighbour, &person] {
+        for client in [&member, &neighbour, &fellow, &reader, &person] {
             client.push(0, pull(READY, 0)).await.unwrap();
             ask(client).await.unwrap();
         }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tradewind_common::Incarnation;
+use tradewind_process::supervise;
 use tradewind_proto::refusal::{self, Reason};
+use tradewind_proto::renewal::Attempt;
 
 use crate::coordinator::MembershipError;
 use crate::leaving::Leaving;
@@ -32,8 +34,16 @@ pub struct RankProcess {
 }
 
 impl RankProcess {
-    /// Nothing is sent yet.
+    /// Nothing is sent to servers yet. From now on the certificate is kept valid, if there is one that is renewed.
     pub fn new(settings: RankSettings) -> Self {
+        if let Some(renewing) = settings.reach.credentials.renewing() {
+            let keeping = renewing.keep(|attempt| match attempt {
+                Attempt::Renewed => tracing::info!("the certificate was renewed"),
+                Attempt::Failed(why) => tracing::warn!("{why}; it is tried again"),
+            });
+            let _within = settings.runtime.enter();
+            supervise("the renewal of the certificate", keeping);
+        }
         Self {
             settings,
             leaving: Leaving::default(),

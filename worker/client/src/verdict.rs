@@ -103,7 +103,7 @@ fn of_refusal(status: &Status) -> Verdict {
         Reason::LeaseRefused,
     ];
     /// What is configured does not change.
-    const LASTING: [Reason; 15] = [
+    const LASTING: [Reason; 16] = [
         Reason::BadToken,
         Reason::NoCertificate,
         Reason::SelfSigned,
@@ -113,6 +113,7 @@ fn of_refusal(status: &Status) -> Verdict {
         Reason::WrongRole,
         Reason::WrongRun,
         Reason::WrongGroup,
+        Reason::WrongRank,
         Reason::Malformed,
         Reason::BadSpecification,
         Reason::SpecificationDiffers,

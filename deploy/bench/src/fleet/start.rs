@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use tradewind_common::identity::Identity;
-use tradewind_common::{GroupId, RunId};
+use tradewind_common::{GroupId, Rank, RunId};
 use tradewind_proto::authority::Authority;
 
 use super::{Fleet, FleetKind, Pipe};
@@ -117,10 +117,11 @@ impl Fleet {
             let (program, arguments) = options.wrapped("client", index, helper()?, arguments);
             let role = Role::Bench(self.names.client, index);
             let log = options.file(role, "log");
+            let (group, rank) = if model.group { (0, index) } else { (index, 0) };
             let identity = Identity::Rank {
                 run: RunId::new(options.run)?,
-                group: GroupId(if model.group { 0 } else { index }),
-                rank: None,
+                group: GroupId(group),
+                rank: Some(Rank(rank)),
             };
             let environment = options.environment(authority, &identity)?;
             let (process, orders, answers) =

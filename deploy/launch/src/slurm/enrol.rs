@@ -2,46 +2,38 @@
 //! fleet: its key is in that process alone. Each other task makes its key where it runs, and has a certificate issued
 //! for it, over TLS, for the [secret](super::task_secrets) that its job has made for it.
 
+use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fs, io};
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 use tower_service::Service;
-use tradewind_common::identity::{Identity, PersonName};
+use tradewind_common::ServerId;
+use tradewind_common::identity::PersonName;
 use tradewind_folder::clock::Clock;
 use tradewind_folder::run::RunFolder;
-use tradewind_process::{supervise, whole};
-use tradewind_proto::auth::Credentials;
+use tradewind_process::whole;
 use tradewind_proto::authority::{Authority, Key};
 use tradewind_proto::connector::Connector;
 use tradewind_proto::refusal::Reason;
-use tradewind_server::limits::Notices;
+use tradewind_proto::renewal::{ANSWER, MESSAGE_BYTES_MAX, is_due};
 
 use super::enrolment::{self, Reply, Request};
-use super::hearing::Hearings;
 use super::task_secrets::{self, TaskName, TaskSecrets};
-use crate::bare_host;
-use crate::secrets::{certify_people, forget_people};
+use crate::issuing::{Enrol, Issuing};
+use crate::people::forget_people;
 
 /// In the folder of a run or a fleet: where the authority is, and its certificate. The authority writes it; no secret.
 const AUTHORITY: &str = "slurm/authority.json";
 
-/// How long an answer may take, at both ends.
-const ANSWER: Duration = Duration::from_secs(10);
-
 /// How long an authority is asked that does not answer, and the pause between two tries.
 const PATIENCE: Duration = Duration::from_secs(75);
 const PAUSE: Duration = Duration::from_millis(500);
-
-/// Longest message of either side: a secret and a key, or two certificates.
-const MESSAGE_BYTES_MAX: u64 = 16 << 10;
 
 /// How long a secret is shown that the authority does not know, and the pause between two tries. A file system over a
 /// network may deny to a node for a minute that there is a file, where the node has looked for it before (NFS:
@@ -87,68 +79,25 @@ pub(super) async fn found(
     of: &str,
     host: &str,
     people: &[PersonName],
+    certificate_s: u32,
 ) -> anyhow::Result<Option<Arc<Authority>>> {
     if !task_secrets::are_wanted(folder)? {
         return Ok(None);
     }
-    let authority = Arc::new(Authority::new(of)?);
-    let listener = TcpListener::bind(format!("{}:0", bare_host(host)))
-        .await
-        .with_context(|| format!("the authority of certificates cannot listen on {host}"))?;
+    let authority = Arc::new(Authority::lasting(of, certificate_s)?);
+    let secrets = TaskSecrets::of(folder);
+    let enrol: Enrol = Box::new(move |authority, notices, line| {
+        enrolment::answer(authority, &secrets, line, |no_good| {
+            notices.refused(no_good.reason, &no_good.text);
+        })
+    });
+    let enrols = Some((ServerId(0), enrol));
     let there = Whereabouts {
-        address: listener.local_addr()?.to_string(),
+        address: Issuing::begin(&authority, folder, host, people, enrols).await?,
         certificate: authority.certificate(),
     };
-    certify_people(folder, &authority, people)?;
     whole::write(&folder.join(AUTHORITY), &serde_json::to_string(&there)?)?;
-    let answering = answer(listener, authority.clone(), folder)?;
-    supervise("the authority of certificates", answering);
     Ok(Some(authority))
-}
-
-/// Answers tasks for ever.
-fn answer(
-    listener: TcpListener,
-    authority: Arc<Authority>,
-    folder: &Path,
-) -> anyhow::Result<impl Future<Output = std::convert::Infallible> + use<>> {
-    let own = Credentials::new("", Some(&authority.pass(&Identity::Server(None))?))?;
-    let acceptor = own.tls().expect("it was given").acceptor();
-    let mut hearings = Hearings::new();
-    let secrets = Arc::new(TaskSecrets::of(folder));
-    let notices = Arc::new(Notices::of_authority(folder)?);
-    Ok(async move {
-        loop {
-            let Ok((stream, from)) = listener.accept().await else {
-                // No descriptor is free.
-                sleep(PAUSE).await;
-                continue;
-            };
-            let (acceptor, authority) = (acceptor.clone(), authority.clone());
-            let (secrets, notices) = (secrets.clone(), notices.clone());
-            hearings.room().await;
-            // Not supervised: what breaks off here breaks this connection, and the task asks again.
-            let hearing = tokio::spawn(async move {
-                let hearing = async {
-                    let mut stream = BufReader::new(acceptor.accept(stream).await?);
-                    let mut line = String::new();
-                    let mut limited = (&mut stream).take(MESSAGE_BYTES_MAX);
-                    limited.read_line(&mut line).await?;
-                    let reply = enrolment::answer(&authority, &secrets, &line, |no_good| {
-                        notices.refused(no_good.reason, &no_good.text);
-                    });
-                    if let Reply::Failed(why) = &reply {
-                        tradewind_process::complain!("no certificate was issued: {why}");
-                    }
-                    let reply = serde_json::to_string(&reply)?;
-                    stream.write_all(reply.as_bytes()).await?;
-                    stream.shutdown().await
-                };
-                let _: Result<io::Result<()>, _> = timeout(ANSWER, hearing).await;
-            });
-            hearings.add(from.ip(), hearing.abort_handle());
-        }
-    })
 }
 
 /// A task that has certificates issued, with the key and the secret that it keeps for as long as it goes on.
@@ -242,7 +191,11 @@ impl Applicant {
     async fn enrol(&mut self) -> anyhow::Result<Answered> {
         let text = fs::read_to_string(self.folder.join(AUTHORITY))?;
         let there: Whereabouts = serde_json::from_str(&text)?;
-        if let Some(kept) = self.enrolled.as_ref().filter(|kept| kept.by == there) {
+        if let Some(kept) = self
+            .enrolled
+            .as_ref()
+            .filter(|kept| kept.by == there && !is_due(&kept.pass))
+        {
             return Ok(Answered::Issued(kept.pass.clone()));
         }
         let secret = match &self.secret {
@@ -295,11 +248,14 @@ impl Applicant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slurm::hearing::HEARD_MAX;
+    use crate::hearing::HEARD_MAX;
     use crate::slurm::start::Start;
     use crate::slurm::task_secrets::Tasked;
+    use tradewind_common::identity::Identity;
     use tradewind_common::run_files;
     use tradewind_folder::runtime::one_thread;
+    use tradewind_proto::auth::Credentials;
+    use tradewind_proto::authority::LIFE_S;
 
     const TASK: Tasked = Tasked::Rank { group: 1, rank: 0 };
 
@@ -369,7 +325,7 @@ mod tests {
         let (_within, folder) = folder(true);
         let path = folder.path();
         one_thread().unwrap().block_on(async {
-            let authority = found(path, "climate", "127.0.0.1", &[])
+            let authority = found(path, "climate", "127.0.0.1", &[], LIFE_S)
                 .await
                 .unwrap()
                 .unwrap();
@@ -380,7 +336,7 @@ mod tests {
             assert!(Credentials::new("", Some(&pass)).is_ok());
             // The next process of the task shows the same, for as long as the authority is the same; then the same key.
             assert_eq!(own.pass().await.unwrap(), pass);
-            let _later = found(path, "climate", "127.0.0.1", &[])
+            let _later = found(path, "climate", "127.0.0.1", &[], LIFE_S)
                 .await
                 .unwrap()
                 .unwrap();
@@ -403,11 +359,28 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_is_started_late_gets_another_certificate_for_the_same_key() {
+        let (_within, folder) = folder(true);
+        let path = folder.path();
+        one_thread().unwrap().block_on(async {
+            // Two thirds of a second are over at once, in whole seconds.
+            found(path, "climate", "127.0.0.1", &[], 1).await.unwrap();
+            let mut own = applicant(path, 0);
+            let pass = own.pass().await.unwrap();
+            let later = own.pass().await.unwrap();
+            assert_ne!(later, pass);
+            assert_eq!(key(&later), key(&pass));
+        });
+    }
+
+    #[test]
     fn a_secret_that_is_stolen_after_its_use_is_refused_and_counted() {
         let (_within, folder) = folder(true);
         let path = folder.path();
         one_thread().unwrap().block_on(async {
-            found(path, "climate", "127.0.0.1", &[]).await.unwrap();
+            found(path, "climate", "127.0.0.1", &[], LIFE_S)
+                .await
+                .unwrap();
             let (mut own, mut thief) = (applicant(path, 0), applicant(path, 0));
             assert_eq!(thief.secret, own.secret);
             let pass = own.pass().await.unwrap();
@@ -428,7 +401,9 @@ mod tests {
             let want = ["used-secret", "unknown-secret"].map(|word| (word.to_owned(), 1));
             assert_eq!(told(path, 2).await, want);
             // Another authority goes by the same files.
-            found(path, "climate", "127.0.0.1", &[]).await.unwrap();
+            found(path, "climate", "127.0.0.1", &[], LIFE_S)
+                .await
+                .unwrap();
             thief.secret.clone_from(&own.secret);
             let why = refused(&mut thief).await;
             assert!(why.contains("(used-secret)"), "{why}");
@@ -450,7 +425,9 @@ mod tests {
             ..applicant(path, 0)
         };
         one_thread().unwrap().block_on(async {
-            found(path, "climate", "127.0.0.1", &[]).await.unwrap();
+            found(path, "climate", "127.0.0.1", &[], LIFE_S)
+                .await
+                .unwrap();
             // By the authority: as after a look before it was there.
             let mut early = asking(PATIENCE);
             fs::rename(&file, &hidden).unwrap();
@@ -492,7 +469,9 @@ mod tests {
         let (_within, folder) = folder(true);
         let path = folder.path();
         one_thread().unwrap().block_on(async {
-            found(path, "climate", "127.0.0.1", &[]).await.unwrap();
+            found(path, "climate", "127.0.0.1", &[], LIFE_S)
+                .await
+                .unwrap();
             let text = fs::read_to_string(path.join(AUTHORITY)).unwrap();
             let there: Whereabouts = serde_json::from_str(&text).unwrap();
             let mut silent = Vec::new();
@@ -515,7 +494,9 @@ mod tests {
         let (_within, folder) = folder(true);
         let path = folder.path();
         one_thread().unwrap().block_on(async {
-            found(path, "climate", "127.0.0.1", &[]).await.unwrap();
+            found(path, "climate", "127.0.0.1", &[], LIFE_S)
+                .await
+                .unwrap();
             let mut own = applicant(path, 0);
             applicant(path, 0).pass().await.unwrap();
             let why = refused(&mut own).await;
@@ -531,12 +512,14 @@ mod tests {
         let (_within, folder) = folder(true);
         let path = folder.path();
         one_thread().unwrap().block_on(async {
-            found(path, "climate", "127.0.0.1", &[]).await.unwrap();
+            found(path, "climate", "127.0.0.1", &[], LIFE_S)
+                .await
+                .unwrap();
             assert!(folder.file(run_files::PERSON).exists());
             prepare(&folder, false).unwrap();
             assert!(!folder.file(run_files::PERSON).exists());
             assert!(
-                found(path, "climate", "127.0.0.1", &[])
+                found(path, "climate", "127.0.0.1", &[], LIFE_S)
                     .await
                     .unwrap()
                     .is_none()

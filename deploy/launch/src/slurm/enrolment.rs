@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tradewind_proto::authority::Authority;
 use tradewind_proto::refusal::Reason;
+pub use tradewind_proto::renewal::Reply;
 
 pub use super::task_secrets::{NoGood, TaskName, TaskSecrets, Tasked};
 
@@ -15,30 +16,6 @@ pub struct Request {
     pub secret: String,
     /// Its public key, DER: [`Key::public`](tradewind_proto::authority::Key::public).
     pub public: Vec<u8>,
-}
-
-/// What it is answered.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reply {
-    /// PEM: its certificate, and the authority's.
-    Issued(String),
-    /// Nothing was issued, and nothing will be.
-    Refused {
-        /// A word of [`Reason`].
-        reason: String,
-        /// The same for people.
-        text: String,
-    },
-    /// Nothing could be issued now, and why: it may be asked again.
-    Failed(String),
-}
-
-impl From<NoGood> for Reply {
-    fn from(NoGood { reason, text }: NoGood) -> Self {
-        let reason = reason.word().to_owned();
-        Self::Refused { reason, text }
-    }
 }
 
 /// The answer to a task's line: a certificate of whom its secret certifies. `refused` hears of it if there is none.
@@ -67,7 +44,9 @@ pub fn answer(
         Ok(Ok(certificates)) => Reply::Issued(certificates),
         Ok(Err(no_good)) => {
             refused(&no_good);
-            no_good.into()
+            let NoGood { reason, text } = no_good;
+            let reason = reason.word().to_owned();
+            Reply::Refused { reason, text }
         }
         Err(error) => Reply::Failed(format!("{error:#}")),
     }

@@ -12,7 +12,6 @@ pub mod enrolment;
 mod fleet;
 mod gave_up;
 mod handing_in;
-mod hearing;
 mod identity;
 mod job;
 mod jobs;

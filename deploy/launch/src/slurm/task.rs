@@ -188,7 +188,9 @@ impl SlurmTask {
                 let config = &self.place.config;
                 let people = people(config, security(config, false)?)?;
                 let name = config.name.as_str();
-                self.authority = enrol::found(run, name, &self.host, &people).await?;
+                self.authority =
+                    enrol::found(run, name, &self.host, &people, config.cluster.certificate_s)
+                        .await?;
                 Ok(())
             }
             Member::Server(_) => self.identity.start().begun(run).await,

@@ -10,14 +10,14 @@ use tokio::time::sleep;
 use tradewind_folder::clock::Clock;
 
 /// Who is heard at a time; others wait in the system's queue.
-pub(super) const HEARD_MAX: usize = 64;
+pub(crate) const HEARD_MAX: usize = 64;
 
 /// How long somebody is heard who then gives way: a handshake and a line take milliseconds, and a task asks again.
 const AT_LEAST: Duration = Duration::from_millis(250);
 
 /// Those that are heard.
 #[derive(Debug)]
-pub(super) struct Hearings(Vec<Heard>);
+pub(crate) struct Hearings(Vec<Heard>);
 
 #[derive(Debug)]
 struct Heard {
@@ -27,12 +27,12 @@ struct Heard {
 }
 
 impl Hearings {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Vec::new())
     }
 
     /// Waits until there is a place.
-    pub(super) async fn room(&mut self) {
+    pub(crate) async fn room(&mut self) {
         loop {
             self.0.retain(|heard| !heard.task.is_finished());
             if self.0.len() < HEARD_MAX {
@@ -49,7 +49,7 @@ impl Hearings {
     }
 
     /// Somebody is heard, by this task.
-    pub(super) fn add(&mut self, from: IpAddr, task: AbortHandle) {
+    pub(crate) fn add(&mut self, from: IpAddr, task: AbortHandle) {
         let since = Clock::start();
         self.0.push(Heard { from, since, task });
     }

@@ -1,0 +1,226 @@
+//! How a process that goes on for long keeps a certificate that is valid. When two thirds of its life have passed, the
+//! process makes a new key and asks the authority for another certificate: over mutual TLS, in which the one it has is
+//! its proof. It is told where by a line behind its certificates, and asks for nothing where there is none.
+
+use std::convert::Infallible;
+use std::io;
+use std::ops::Range;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::rustls::pki_types::UnixTime;
+use tower_service::Service;
+
+use crate::authority::{EARLIER_S, Key};
+use crate::connector::Connector;
+use crate::tls::Tls;
+
+/// How long an answer may take, at both ends.
+pub const ANSWER: Duration = Duration::from_secs(10);
+
+/// Longest message of either side: a key, or two certificates.
+pub const MESSAGE_BYTES_MAX: u64 = 16 << 10;
+
+/// Pause after the first try that failed, and the longest one: each is twice as long as the one before.
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(600);
+
+/// Longest sleep at a time, seconds: the clock may be set meanwhile.
+const SLEEP_S: u64 = 600;
+
+/// What is asked for: a certificate of who has connected, for another key. A line of JSON.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Renewal {
+    /// [`Key::public`].
+    pub public: Vec<u8>,
+}
+
+/// What the authority answers who asks for a certificate, as JSON.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// PEM: the certificate, and the authority's.
+    Issued(String),
+    /// Nothing was issued, and nothing will be.
+    Refused {
+        /// A word of [`Reason`](crate::refusal::Reason).
+        reason: String,
+        /// The same for people.
+        text: String,
+    },
+    /// Nothing could be issued now, and why: it may be asked again.
+    Failed(String),
+}
+
+/// Who has its certificate renewed.
+#[derive(Debug)]
+pub struct Renewing {
+    tls: Tls,
+    /// Of the authority, host:port.
+    at: String,
+}
+
+/// How an attempt came out, for the log and for who counts.
+#[derive(Debug)]
+pub enum Attempt {
+    /// A new certificate is shown from now on.
+    Renewed,
+    /// There is none yet, and why. It is tried again.
+    Failed(String),
+}
+
+impl Renewing {
+    /// Of a process that shows this; `None` if nobody renews it.
+    pub fn of(tls: &Tls) -> Option<Self> {
+        Some(Self {
+            tls: tls.clone(),
+            at: tls.renewed_at()?.to_owned(),
+        })
+    }
+
+    /// Renews for ever, and tells of each attempt.
+    pub async fn keep(self, mut tell: impl FnMut(Attempt)) -> Infallible {
+        let mut pause = PAUSE_MIN;
+        loop {
+            // Nobody can say when it ends that cannot be read: it was read before.
+            let due_s = self
+                .tls
+                .valid()
+                .map_or(0, |valid| due_s(&valid, self.spread()));
+            let left_s = due_s.saturating_sub(now_s());
+            if let Ok(left_s) = u64::try_from(left_s)
+                && left_s > 0
+            {
+                sleep(Duration::from_secs(left_s.min(SLEEP_S))).await;
+                continue;
+            }
+            let asked = timeout(ANSWER, self.ask()).await;
+            let failed = match asked {
+                Ok(Ok(())) => {
+                    pause = PAUSE_MIN;
+                    tell(Attempt::Renewed);
+                    continue;
+                }
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "it does not answer".into(),
+            };
+            tell(Attempt::Failed(format!(
+                "the authority at {} issues no new certificate: {failed}",
+                self.at
+            )));
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Another number for each certificate: those of a whole fleet are issued within seconds, and not renewed so.
+    fn spread(&self) -> u8 {
+        self.tls.last_byte()
+    }
+
+    /// Asks once.
+    async fn ask(&self) -> io::Result<()> {
+        let key = Key::new().map_err(io::Error::other)?;
+        let uri = format!("http://{}", self.at).parse();
+        let uri = uri.map_err(io::Error::other)?;
+        let mut stream = Connector::new(Some(&self.tls))
+            .call(uri)
+            .await?
+            .into_inner();
+        let public = key.public().to_vec();
+        let line = serde_json::to_string(&Renewal { public })? + "\n";
+        stream.write_all(line.as_bytes()).await?;
+        stream.flush().await?;
+        let mut reply = String::new();
+        let mut limited = stream.take(MESSAGE_BYTES_MAX);
+        limited.read_to_string(&mut reply).await?;
+        match serde_json::from_str(&reply)? {
+            Reply::Issued(certificates) => {
+                let taken = self.tls.replace(&key.pass(&certificates));
+                taken.map_err(io::Error::other)
+            }
+            Reply::Refused { reason, text } => Err(io::Error::other(format!("{text} ({reason})"))),
+            Reply::Failed(why) => Err(io::Error::other(why)),
+        }
+    }
+}
+
+/// Whether a [pass](Key::pass) has two thirds of its life left behind, so that another one is better begun with.
+pub fn is_due(pass: &str) -> bool {
+    let valid = Tls::from_pem(pass).ok().and_then(|tls| tls.valid());
+    valid.is_none_or(|valid| due_s(&valid, 0) <= now_s())
+}
+
+/// When a certificate is renewed that is valid at these times: after two thirds of its life, and up to a twelfth more.
+fn due_s(valid: &Range<i64>, spread: u8) -> i64 {
+    let issued = valid.start.saturating_add(EARLIER_S);
+    let life = valid.end.saturating_sub(issued).max(0);
+    issued + life / 3 * 2 + life / 12 * i64::from(spread) / 256
+}
+
+fn now_s() -> i64 {
+    UnixTime::now().as_secs().cast_signed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::authority::{Authority, LIFE_S};
+    use tradewind_common::identity::Identity;
+
+    fn valid(pass: &str) -> Range<i64> {
+        Tls::from_pem(pass).unwrap().valid().unwrap()
+    }
+
+    #[test]
+    fn it_is_due_after_two_thirds_of_its_life_and_not_all_at_once() {
+        let authority = Authority::lasting("climate", 1200).unwrap();
+        let pass = authority.pass(&Identity::Person(None)).unwrap();
+        let valid = valid(&pass);
+        assert_eq!(valid.end - valid.start, EARLIER_S + 1200);
+        let issued = valid.end - 1200;
+        assert_eq!(due_s(&valid, 0), issued + 800);
+        assert_eq!(due_s(&valid, 128), issued + 850);
+        assert!(due_s(&valid, 255) < issued + 900);
+        assert!(!is_due(&pass));
+        let hour = 3600;
+        let old = authority.pass_for(&Identity::Person(None), -2 * hour..600);
+        assert!(is_due(&old.unwrap()));
+        assert!(is_due("no pass"));
+    }
+
+    #[test]
+    fn the_authority_and_its_own_process_outlive_what_they_issue() {
+        let authority = Authority::new("climate").unwrap();
+        let issued = valid(&authority.pass(&Identity::Server(None)).unwrap());
+        assert_eq!(issued.end - issued.start, EARLIER_S + i64::from(LIFE_S));
+        let own = authority.own_pass(&Identity::Server(None)).unwrap();
+        // The last second of the year 9999.
+        assert_eq!(valid(&own).end, 253_402_300_799);
+        assert_eq!(Tls::from_pem(&own).unwrap().renewed_at(), None);
+    }
+
+    #[test]
+    fn what_is_shown_is_replaced_in_all_that_show_it() {
+        let (authority, other) = (
+            Authority::lasting("climate", 600).unwrap(),
+            Authority::new("another").unwrap(),
+        );
+        authority.renews_at("10.0.0.1:7".into());
+        let shown = Tls::from_pem(&authority.pass(&Identity::Server(None)).unwrap()).unwrap();
+        assert_eq!(shown.renewed_at(), Some("10.0.0.1:7"));
+        let clone = shown.clone();
+        let valid_s = -60..6000;
+        let later = authority.pass_for(&Identity::Server(None), valid_s);
+        shown.replace(&later.unwrap()).unwrap();
+        let valid = clone.valid().unwrap();
+        assert_eq!(valid.end - valid.start, 6060);
+        let of_other = other.pass(&Identity::Server(None)).unwrap();
+        let refused = shown.replace(&of_other).unwrap_err().to_string();
+        assert!(refused.contains("of another authority"), "{refused}");
+        assert_eq!(clone.valid().unwrap(), valid);
+    }
+}
