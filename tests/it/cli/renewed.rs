@@ -61,17 +61,17 @@ fn renew(running: &Running, file: &str) -> Option<String> {
 }
 
 #[test]
-fn a_run_goes_on_past_many_lives_of_its_certificates() {
+fn a_run_goes_on_past_the_lives_of_its_certificates() {
     let run = Run::endless()
         .key("cluster.groups", "[1, 2]")
         .key("cluster.servers", "2")
         .key("servers.replication", "2")
         .key("cluster.people", "[\"alice\", \"bob\"]")
         .key("cluster.security", "\"tls\"")
-        .key("cluster.certificate_s", "20");
+        .key("cluster.certificate_s", "60");
     let mut running = run.key("train.consistency", "\"async\"").start();
     let rows = running.trains(2);
-    lives(&running, 3);
+    lives(&running, 2);
 
     // Of what processes were started with nothing is valid any more, and all connections to this server are made anew,
     // by it and by others.
