@@ -97,9 +97,11 @@ fn a_rank_a_server_and_a_person_are_shut_out_while_others_train() {
     }
     go_on(&running, 0);
     signal(running.pid(), Signal::INT);
-    let summary = running.end().summary();
+    let ended = running.end();
+    let events = std::fs::read_to_string(ended.out().join("events.jsonl")).unwrap();
+    let summary = ended.summary();
     let counts = &summary["faults"]["counts"];
     // None is started again.
-    assert_eq!(counts["process_died"], json!(null), "{counts}");
-    assert_eq!(counts["process_restarted"], json!(null), "{counts}");
+    assert_eq!(counts["process_died"], json!(null), "{events}");
+    assert_eq!(counts["process_restarted"], json!(null), "{events}");
 }
