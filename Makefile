@@ -168,14 +168,14 @@ python-torch-oldest python-torch-newest: python-torch-%: python
 	  worker/python/torch-without-nvidia.sh target/$@/bin/python target/$@/without-nvidia && touch target/$@/tried; }
 	@$(call python-tests,target/$@,target/$@/without-nvidia)
 
-# Other inputs each time: what it finds has nothing to do with the change at hand, so that CI only replays the corpus.
-# Each target takes 10 s; SECONDS=60 and COUNT=1000000, seconds and inputs of each, set something else.
-FUZZ := target/fuzz
-# make test tries a fifth of them.
+# Of its seeds make test tries a fifth.
 worlds: setup
 	$(call say,running all seeds of the simulated world)
 	TRADEWIND_SEEDS=all cargo test --workspace --test worlds --test clocks
 
+# Other inputs each time: what it finds has nothing to do with the change at hand, so that CI only replays the corpus.
+# Each target takes 10 s; SECONDS=60 and COUNT=1000000, seconds and inputs of each, set something else.
+FUZZ := target/fuzz
 fuzz: setup
 	@mkdir -p $(FUZZ) && rm -f $(FUZZ)/told
 	@status=0; TRADEWIND_FUZZ_TOLD=$(abspath $(FUZZ))/told $(if $(COUNT),TRADEWIND_FUZZ_COUNT=$(COUNT)) \

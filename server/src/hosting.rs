@@ -214,7 +214,6 @@ impl Hosting {
     }
 }
 
-/// A coordinator's durable state.
 /// Who is shut out of the fleet in this folder, of those who have certificates of the authority that this one is of: as
 /// its coordinator has written it down, which it does before it tells anybody.
 pub fn shut_out(folder: &Path, tls: &Tls) -> anyhow::Result<RevokedIdentities> {
@@ -223,6 +222,7 @@ pub fn shut_out(folder: &Path, tls: &Tls) -> anyhow::Result<RevokedIdentities> {
     Ok(revoked.unwrap_or_default())
 }
 
+/// A coordinator's durable state.
 fn understand(written: &Written) -> anyhow::Result<Durable> {
     let understand = || -> anyhow::Result<Durable> {
         let mut durable: Durable = serde_json::from_slice(&written.state)?;

@@ -1,5 +1,6 @@
 //! Groups that push for as long as they are let.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -107,6 +108,17 @@ pub(super) async fn all_go_on(groups: &[Pushing], exchanges: u64) {
     }
 }
 
+/// Stops the groups, none of which was given up: each with the clocks that were answered.
+pub(super) async fn all_stop(groups: Vec<Pushing>) -> Vec<(u32, Range<u64>)> {
+    let mut pushed = Vec::new();
+    for (group, pushing) in (0..).zip(groups) {
+        let member = pushing.stop().await;
+        assert!(!member.lost());
+        pushed.push((group, 0..member.clock()));
+    }
+    pushed
+}
+
 /// Stops the groups: every update that was answered counts once, copies agree, and nothing was restored. The status then.
 pub(super) async fn each_counts_once(
     fleet: &Fleet,
@@ -114,12 +126,7 @@ pub(super) async fn each_counts_once(
     spec: &RunSpec,
     groups: Vec<Pushing>,
 ) -> StatusReply {
-    let mut pushed = Vec::new();
-    for (group, pushing) in (0..).zip(groups) {
-        let member = pushing.stop().await;
-        assert!(!member.lost());
-        pushed.push((group, 0..member.clock()));
-    }
+    let pushed = all_stop(groups).await;
     let layout = layout(spec);
     let all = after(layout.elements(), &pushed);
     assert_eq!(read(fleet, RUN, &layout).await, all);

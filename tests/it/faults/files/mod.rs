@@ -17,7 +17,7 @@ use tradewind_tests::cluster::fleet::{Fleet, Setup};
 use tradewind_tests::cluster::member::read;
 use tradewind_tests::cluster::until;
 
-use super::pushing::{Pushing, all_go_on, member};
+use super::pushing::{Pushing, all_go_on, all_stop, member};
 use super::watch::{all_full, answers, assert_copies_agree, status};
 use super::{LEASE_MS, RUN, after, layout};
 
@@ -91,12 +91,7 @@ async fn all_is_well(fleet: &Fleet, spec: &RunSpec, groups: Vec<Pushing>, former
     fleet.begin(0);
     all_full(&client, 1).await;
     all_go_on(&groups, 3).await;
-    let mut pushed = Vec::new();
-    for (group, pushing) in (0..).zip(groups) {
-        let member = pushing.stop().await;
-        assert!(!member.lost());
-        pushed.push((group, 0..member.clock()));
-    }
+    let pushed = all_stop(groups).await;
     let layout = layout(spec);
     let all = after(layout.elements(), &pushed);
     assert!(read(fleet, RUN, &layout).await == all, "after {pushed:?}");
