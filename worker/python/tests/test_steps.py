@@ -1,5 +1,7 @@
 """Steps of scripts in real runs: an optimizer of their own, accumulation, GradScaler, and what is refused."""
 
+import subprocess
+import sys
 import unittest
 from collections.abc import Iterator
 
@@ -139,6 +141,18 @@ class Attached(StepCase):
         status, text = self.launch("attaches", {**DILOCO, "local.learning_rate": 0.1}).end()
         self.assertNotEqual(status, 0)
         self.assertIn("local.learning_rate = 0.1 is the script's to decide", text)
+
+
+class Start(unittest.TestCase):
+    def test_torchs_compiler_is_not_imported(self) -> None:
+        script = """
+import sys, types, torch
+from tradewind._optimizer import Optimizer
+net = torch.nn.Linear(2, 1)
+Optimizer(None, types.SimpleNamespace(parameters=list(net.named_parameters())))
+sys.exit("torch._dynamo" in sys.modules)
+"""
+        subprocess.run([sys.executable, "-c", script], check=True)
 
 
 class Accumulation(StepCase):

@@ -33,7 +33,8 @@ class Optimizer(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if self.param_groups:
             raise TradewindError("servers have one group of parameters; optimizer.decay_exempt spares some from decay")
-        super().add_param_group(param_group)
+        # What torch does here imports its compiler first: two seconds of every start of a rank.
+        self.param_groups.append({**self.defaults, **param_group})
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Zeroes the gradient, which stays where it is in memory."""
