@@ -44,7 +44,7 @@ fn the_node_of_a_group_is_powered_off() {
     check(&["n8"], true, |slurm, submitted| {
         slurm.node("off", "n8");
         submitted.goes_on(0, 100);
-        assert!(submitted.status().contains("rank 1 of group 1 is lost"));
+        submitted.tells("rank 1 of group 1 is lost");
     });
 }
 
@@ -94,8 +94,8 @@ fn the_node_of_a_server_is_powered_off() {
         slurm.node("off", "n2");
         submitted.goes_on(0, 100);
         submitted.goes_on(1, 100);
+        submitted.tells("server 0 answers for shard 1");
         let told = submitted.status();
-        assert!(told.contains("server 0 answers for shard 1"), "{told}");
         assert!(told.contains("lost by restoring: nothing"), "{told}");
     });
 }
@@ -125,9 +125,9 @@ fn a_cable_is_cut_and_plugged_in_again() {
         check(&[node], true, |slurm, submitted| {
             slurm.node("cut", node);
             wait_for("somebody to be missed", || {
-                let told = submitted.status();
                 let missed = ["is gone: its lease ran out", "is lost"];
-                missed.iter().any(|text| told.contains(text)).then_some(())
+                let mut events = submitted.events().into_iter();
+                events.find(|event| missed.iter().any(|words| event.contains(words)))
             });
             slurm.node("uncut", node);
             submitted.goes_on(0, 100);
@@ -155,10 +155,9 @@ fn a_rank_and_a_server_are_killed() {
         kill_process_of("group 1");
         wait_for("the group to form anew", || {
             // Where its rank was slow to come back, it has gone on with the other one before.
-            let told = submitted.status();
             let together = "group 1 is together: 2 ranks, incarnation ";
-            let mut lives = told.split(together).skip(1);
-            lives.any(|life| !life.starts_with("1\n")).then_some(())
+            let mut events = submitted.events().into_iter();
+            events.find(|event| event.split(together).nth(1).is_some_and(|life| life != "1"))
         });
         kill_process_of("servers");
         wait_for("the next life of a server", || {

@@ -36,12 +36,10 @@ fn runs_come_to_a_fleet_and_leave_it_and_one_that_fails_is_not_felt() {
     assert_eq!(summary["status"], "failed", "{summary}");
 
     // Both leave; the third goes on, and had lost nothing.
-    let page = wait_for("the fleet to hold one run", || {
-        let page = fleet.status();
-        let gone =
-            ["short", "fails"].map(|run| page.contains(&format!("{run}: run {run} is removed")));
-        (gone == [true; 2]).then_some(page)
-    });
+    for gone in ["short", "fails"] {
+        fleet.tells(&format!("run {gone} is removed"));
+    }
+    let page = fleet.status();
     assert!(page.contains("long   training"), "{page}");
     long.goes_on(0, 20);
     long.goes_on(1, 20);

@@ -31,9 +31,10 @@ fn groups_are_attached_and_detached_while_others_train() {
     let own = jobs.iter().rfind(|job| job.state == "RUNNING").unwrap();
     slurm.run(&["scancel", &own.number]);
     submitted.goes_on(0, 20);
-    let status = submitted.status();
-    assert!(status.contains("group 3 is done and has left"), "{status}");
-    assert!(!status.contains("rank 0 of group 3 is lost"), "{status}");
+    submitted.tells("group 3 is done and has left");
+    let events = submitted.events();
+    let is_lost = |event: &String| event.contains("rank 0 of group 3 is lost");
+    assert!(!events.iter().any(is_lost), "{events:?}");
 }
 
 #[test]

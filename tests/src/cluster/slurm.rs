@@ -11,6 +11,7 @@ use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
 use serde_json::Value;
 use tempfile::TempDir;
 use tradewind_common::record::StepRecord;
+use tradewind_common::run_files;
 
 use super::run::{Run, records};
 use super::{programs, root, wait_for};
@@ -189,6 +190,24 @@ impl Submitted<'_> {
     /// What `tradewind status` prints about it.
     pub fn status(&self) -> String {
         self.slurm.tradewind(&["status", &self.path("out")])
+    }
+
+    /// What has happened, oldest first, of which `tradewind status` shows the last dozen.
+    pub fn events(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.out().join(run_files::EVENTS)).unwrap_or_default();
+        let lines = text.lines().map(serde_json::from_str::<Value>);
+        // The last line may be under way.
+        let whole = lines.filter_map(Result::ok);
+        let words = |event: Value| event["text"].as_str().expect("a text").to_owned();
+        whole.map(words).collect()
+    }
+
+    /// Waits until an event has these words.
+    pub fn tells(&self, words: &str) {
+        wait_for(words, || {
+            let mut events = self.events().into_iter();
+            events.find(|event| event.contains(words))
+        });
     }
 
     /// What a verb of `tradewind slurm` prints about this run.
