@@ -25,6 +25,7 @@ use tradewind_common::record::{Better, Measure, Part, Scatter};
 use tradewind_data::{Field, Kind as Number, Moves};
 
 use super::layer::{Linear, Normed, leaky, rectified};
+use super::random::dropout;
 use super::{Reading, Report, SIMPLE_BYTES, Task, TaskError, TaskKind, measured, seeded};
 use crate::data::{Batch, DataError, Dataset, Split, Stored};
 
@@ -367,7 +368,8 @@ impl Network {
         };
         let (last, layers) = self.linear.split_last().expect("one layer tells");
         for layer in layers {
-            hidden = leaky(&layer.forward(&hidden), SLOPE).dropout(self.dropout, train);
+            hidden = leaky(&layer.forward(&hidden), SLOPE);
+            hidden = dropout(&hidden, self.dropout, train);
         }
         // Under autocast too, what is told is f32.
         last.forward(&hidden).to_kind(Kind::Float).tanh() * TOLD_MAX

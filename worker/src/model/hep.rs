@@ -27,6 +27,7 @@ use tradewind_data::{Field, Moves};
 
 use super::layer::{Linear, Normed};
 use super::logistic::Logistic;
+use super::random::dropout;
 use super::roc::Roc;
 use super::{Reading, Report, SIMPLE_BYTES, Task, TaskError, TaskKind, measured, seeded};
 use crate::data::{Batch, DataError, Dataset, Split, Stored};
@@ -367,7 +368,7 @@ impl Network {
             // The maximum commutes with what rises, which then has a quarter of the numbers to work on.
             hidden = layer.forward(&hidden, 1, train);
             hidden = hidden.max_pool2d(2, 2, 0, 1, false).relu();
-            hidden = hidden.dropout(self.dropout, train);
+            hidden = dropout(&hidden, self.dropout, train);
         }
         hidden = last.forward(&hidden, 1, train).relu();
         let features = hidden.mean_dim(OVER_CELLS.as_slice(), false, hidden.kind());

@@ -4,6 +4,7 @@ use tch::{Device, Kind, Tensor};
 use tradewind_common::layout::TensorKind;
 
 use super::norm::Norm;
+use super::random::normal;
 
 const ON_CPU: (Kind, Device) = (Kind::Float, Device::Cpu);
 
@@ -54,7 +55,7 @@ pub(super) struct Convolution {
 impl Convolution {
     /// Normal weights of variance 2 / inputs, which keeps the size of values through a ReLU.
     pub(super) fn random(out: i64, into: i64) -> Self {
-        let weight = Tensor::randn([out, into, 3, 3], ON_CPU) * rectified(9 * into, 0.0);
+        let weight = normal(&[out, into, 3, 3], rectified(9 * into, 0.0));
         Self {
             weight: weight.set_requires_grad(true),
             bias: zeros(&[out]),
@@ -90,7 +91,7 @@ impl Normed {
         let mut shape = vec![out, into];
         shape.resize(2 + extents, 3);
         let inputs = shape[1..].iter().product();
-        let weight = Tensor::randn(shape, ON_CPU) * rectified(inputs, slope);
+        let weight = normal(&shape, rectified(inputs, slope));
         Self {
             weight: weight.set_requires_grad(true),
             bias: (!norm).then(|| zeros(&[out])),
@@ -140,7 +141,7 @@ pub(super) struct Linear {
 impl Linear {
     /// Normal weights of this deviation.
     pub(super) fn new(out: i64, into: i64, deviation: f64) -> Self {
-        let weight = Tensor::randn([out, into], ON_CPU) * deviation;
+        let weight = normal(&[out, into], deviation);
         Self {
             weight: weight.set_requires_grad(true),
             bias: zeros(&[out]),

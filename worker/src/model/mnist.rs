@@ -11,6 +11,7 @@ use tch::{Device, Kind, Tensor};
 use tradewind_common::layout::TensorKind;
 use tradewind_common::record::{Better, Measure};
 
+use super::random::normal;
 use super::{Reading, Report, Task, TaskError, TaskKind, measured, seeded};
 use crate::data::digits::{CLASSES, Digits};
 use crate::data::{Asked, Batch, DataError, Dataset, Split};
@@ -254,7 +255,7 @@ impl Layer {
     fn normal(shape: &[i64], deviation: f64) -> Self {
         let options = (Kind::Float, Device::Cpu);
         Self {
-            weight: (Tensor::randn(shape, options) * deviation).set_requires_grad(true),
+            weight: normal(shape, deviation).set_requires_grad(true),
             bias: Tensor::zeros([shape[0]], options).set_requires_grad(true),
         }
     }

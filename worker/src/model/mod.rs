@@ -15,6 +15,7 @@ mod layer;
 mod logistic;
 pub mod mnist;
 mod norm;
+mod random;
 mod registry;
 pub mod replay;
 pub mod resnet;
@@ -24,19 +25,18 @@ mod trained;
 mod weather;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use tch::Tensor;
 pub use tradewind_common::layout::TensorKind;
-use tradewind_common::mix::mixed;
 pub use tradewind_common::record::{Better, Curve, Measure, Part, Scatter};
-use tradewind_common::{GroupId, Rank};
 pub use tradewind_config::{TaskSettings, Wrong, task};
 
 pub use crate::data::Reading;
 use crate::data::{Batch, DataError, Dataset, Split};
 pub use forecast::ForecastSpec;
 pub use mnist::MnistSpec;
+pub use random::{seed_step, seeded};
 pub use registry::{Registry, TaskEntry};
 pub use replay::ReplaySpec;
 pub use resnet::ResnetSpec;
@@ -197,26 +197,3 @@ fn measured(name: &str, unit: &str, value: f64) -> Measure {
         value,
     }
 }
-
-/// Runs `make` with libtorch's generator seeded. The generator belongs to the whole process, so
-/// one caller at a time.
-pub fn seeded<T>(seed: u64, make: impl FnOnce() -> T) -> T {
-    static GENERATOR: Mutex<()> = Mutex::new(());
-    let _one = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "this is the one place that seeds libtorch"
-    )]
-    tch::manual_seed(seed as i64);
-    make()
-}
-
-/// Seeds libtorch's generators, of the CPU and of GPUs, for a step of a rank: what its forward draws, such as
-/// dropout's masks, follows from the arguments alone. `step` counts the steps of the run.
-pub fn seed_step(seed: u64, group: GroupId, rank: Rank, step: u64) {
-    let parts = [STEPS, group.0.into(), rank.0.into(), step];
-    seeded(mixed(seed, parts), || ());
-}
-
-/// "steps" in ASCII: keeps these draws apart from others of the run's seed.
-const STEPS: u64 = 0x73_7465_7073;

@@ -12,6 +12,7 @@ use tradewind_common::layout::TensorKind;
 use tradewind_common::record::{Better, Measure};
 use tradewind_data::{Layout, batch_bytes};
 
+use super::random::normal;
 use super::{Reading, Report, Task, TaskError, TaskKind, seeded};
 use crate::data::{Asked, Batch, DataError, Dataset, Field, Split, Stored};
 
@@ -112,8 +113,7 @@ impl Replay {
         Ok(Self {
             samples: Arc::new(samples),
             fields,
-            weight: seeded(seed, || Tensor::randn([count, count], ON_CPU) * 0.01)
-                .set_requires_grad(true),
+            weight: seeded(seed, || normal(&[count, count], 0.01)).set_requires_grad(true),
             bias: Tensor::zeros([count], ON_CPU).set_requires_grad(true),
             idle: idle(spec.parameters.saturating_sub(own)),
         })

@@ -14,6 +14,7 @@ use tradewind_common::layout::TensorKind;
 use tradewind_common::record::{Better, Measure};
 
 use super::norm::Norm;
+use super::random::normal;
 use super::{Reading, Report, Task, TaskError, TaskKind, measured, seeded};
 use crate::data::synthetic::{CHANNELS, Images, ImagesSpec};
 use crate::data::{Asked, Batch, Dataset, Split};
@@ -93,7 +94,7 @@ impl Resnet {
             }
             let options = (Kind::Float, Device::Cpu);
             let classes = spec.images.classes as i64;
-            let weight = Tensor::randn([classes, into], options) * 0.01;
+            let weight = normal(&[classes, into], 0.01);
             Self {
                 images: Arc::new(Images::new(spec.images, seed)),
                 stem,
@@ -227,8 +228,7 @@ struct Layer {
 impl Layer {
     fn new(out: i64, into: i64, size: i64, stride: i64) -> Self {
         let deviation = (2.0 / (size * size * out) as f64).sqrt();
-        let options = (Kind::Float, Device::Cpu);
-        let weight = Tensor::randn([out, into, size, size], options) * deviation;
+        let weight = normal(&[out, into, size, size], deviation);
         Self {
             weight: weight.set_requires_grad(true),
             stride,

@@ -5,6 +5,7 @@ use tradewind_common::layout::TensorKind;
 
 use super::super::layer::{Convolution, Scaling, leaky, rectified};
 use super::super::norm::Norm;
+use super::super::random::normal;
 
 const ON_CPU: (Kind, Device) = (Kind::Float, Device::Cpu);
 
@@ -153,7 +154,7 @@ impl Network {
 impl Halving {
     fn new(out: i64, into: i64, norm: bool) -> Self {
         let deviation = rectified(KERNEL * KERNEL * into, SLOPE);
-        let weight = Tensor::randn([out, into, KERNEL, KERNEL], ON_CPU) * deviation;
+        let weight = normal(&[out, into, KERNEL, KERNEL], deviation);
         Self {
             weight: weight.set_requires_grad(true),
             bias: (!norm).then(|| Tensor::zeros([out], ON_CPU).set_requires_grad(true)),

@@ -5,6 +5,7 @@ use tradewind_common::layout::TensorKind;
 
 use super::super::layer::{Scaling, rectified};
 use super::super::norm::Norm;
+use super::super::random::normal;
 
 const ON_CPU: (Kind, Device) = (Kind::Float, Device::Cpu);
 
@@ -146,7 +147,7 @@ impl Network {
         mixed.bias = Some(bias());
         // Small, so that at first all classes are about as likely.
         let mut last = Convolution::transposed(classes, wide);
-        tch::no_grad(|| drop(last.weight.normal_(0.0, 0.01)));
+        last.weight = normal(&last.weight.size(), 0.01).set_requires_grad(true);
         Self {
             input: Scaling::new(channels),
             first,
@@ -283,7 +284,7 @@ impl Convolution {
     fn new(out: i64, into: i64, shape: Shape, groups: i64) -> Self {
         let size = [out, into / groups, shape.kernel, shape.kernel];
         let inputs = size[1..].iter().product();
-        let weight = Tensor::randn(size, ON_CPU) * rectified(inputs, 0.0);
+        let weight = normal(&size, rectified(inputs, 0.0));
         Self {
             weight: weight.set_requires_grad(true),
             bias: None,
@@ -297,7 +298,7 @@ impl Convolution {
     fn transposed(out: i64, into: i64) -> Self {
         // A cell of the result is the sum over a quarter of the 3×3 numbers.
         let deviation = 2.0 * rectified(9 * into, 0.0);
-        let weight = Tensor::randn([into, out, 3, 3], ON_CPU) * deviation;
+        let weight = normal(&[into, out, 3, 3], deviation);
         Self {
             weight: weight.set_requires_grad(true),
             bias: None,
