@@ -133,7 +133,7 @@ class Runs(RunCase):
         self.assertEqual(run.lines("began"), [0])
 
     def test_threads_are_one_a_rank_or_as_many_as_a_person_says_and_an_evaluation_has_all(self) -> None:
-        cores = min(2, os.cpu_count() or 1)
+        cores = min(2, len(os.sched_getaffinity(0)))
         # Torch takes no more threads than there are cores.
         for said, training, evaluation in ((None, 1, cores), (str(cores), cores, cores)):
             with mock.patch.dict(os.environ):
