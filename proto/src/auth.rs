@@ -63,6 +63,11 @@ impl Credentials {
         self.tls.as_ref().and_then(Renewing::of)
     }
 
+    /// How often the certificate was to be renewed and was not.
+    pub fn renewals_failed(&self) -> u32 {
+        self.tls.as_ref().map_or(0, Tls::renewals_failed)
+    }
+
     /// What shows the token with each call.
     pub fn show(&self) -> ShowToken {
         ShowToken(self.token.clone())

@@ -107,6 +107,7 @@ impl Renewing {
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "it does not answer".into(),
             };
+            self.tls.count_failed_renewal();
             tell(Attempt::Failed(format!(
                 "the authority at {} issues no new certificate: {failed}",
                 self.at
@@ -190,6 +191,28 @@ mod tests {
         let old = authority.pass_for(&Identity::Person(None), -2 * hour..600);
         assert!(is_due(&old.unwrap()));
         assert!(is_due("no pass"));
+    }
+
+    #[tokio::test]
+    async fn what_fails_is_counted_and_tried_again() {
+        let authority = Authority::lasting("climate", 600).unwrap();
+        // Nobody listens there.
+        authority.renews_at("127.0.0.1:1".into());
+        let old = authority.pass_for(&Identity::Server(None), -7200..600);
+        let tls = Tls::from_pem(&old.unwrap()).unwrap();
+        let (told, mut attempts) = tokio::sync::mpsc::unbounded_channel();
+        let keeping = tokio::spawn(Renewing::of(&tls).unwrap().keep(move |attempt| {
+            let _ = told.send(attempt);
+        }));
+        for count in 1..=2 {
+            let attempt = attempts.recv().await.unwrap();
+            let Attempt::Failed(why) = attempt else {
+                panic!("{attempt:?}");
+            };
+            assert!(why.contains("the authority at 127.0.0.1:1"), "{why}");
+            assert_eq!(tls.renewals_failed(), count);
+        }
+        keeping.abort();
     }
 
     #[test]

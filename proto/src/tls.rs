@@ -5,6 +5,7 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, RwLock};
 
 use tokio_rustls::TlsAcceptor;
@@ -45,6 +46,7 @@ pub struct Tls {
     authority: CertificateDer<'static>,
     shown: Arc<Shown>,
     renewed_at: Option<Arc<str>>,
+    renewals_failed: Arc<AtomicU32>,
 }
 
 /// The key and the certificate that every handshake from now on shows, on either side.
@@ -141,6 +143,7 @@ impl Tls {
         let made = Self::new(key, own, authority).map_err(|why| bad(&why))?;
         Ok(Self {
             renewed_at: where_renewed(pem).map(Into::into),
+            renewals_failed: Arc::default(),
             ..made
         })
     }
@@ -173,6 +176,7 @@ impl Tls {
             authority,
             shown,
             renewed_at: None,
+            renewals_failed: Arc::default(),
         })
     }
 
@@ -191,6 +195,15 @@ impl Tls {
     /// Where what is shown is renewed, host:port, if that is known.
     pub(crate) fn renewed_at(&self) -> Option<&str> {
         self.renewed_at.as_deref()
+    }
+
+    /// How often it was asked for another certificate and got none.
+    pub fn renewals_failed(&self) -> u32 {
+        self.renewals_failed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_failed_renewal(&self) {
+        self.renewals_failed.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The last byte of the certificate that is shown now: of its signature, so it may be any.

@@ -192,8 +192,8 @@ pub async fn serve(
     let staying = attach::stay_registered(me, here, reports, (bond, shut_out.clone()));
     let registered = supervise("the bond with the coordinator", staying);
     let (lingering, patience) = (hosting.clone(), Duration::from_millis(config.linger_ms));
-    let admit = Admit::new(&config.credentials, notices);
-    let coordinator = CoordinatorServer::new(CoordinatorService(hosting.clone()))
+    let admit = Admit::new(&config.credentials, notices.clone());
+    let coordinator = CoordinatorServer::new(CoordinatorService(hosting.clone(), notices))
         .max_decoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX);
     let host = HostServer::new(HostService {

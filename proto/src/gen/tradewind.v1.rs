@@ -501,6 +501,9 @@ pub struct Beat {
     /// How fast the group computes; 0 if that is not known.
     #[prost(double, tag = "6")]
     pub steps_per_second: f64,
+    /// How often this process was to have its certificate renewed and had not.
+    #[prost(uint32, tag = "7")]
+    pub renewals_failed: u32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct BeatReply {

@@ -1,5 +1,7 @@
 //! The coordinator service: calls to the coordinator's task.
 
+use std::sync::Arc;
+
 use tonic::{Request, Response, Status, Streaming};
 use tradewind_common::{GroupId, Incarnation, Rank, RunId};
 use tradewind_proto::convert::{self, Malformed};
@@ -11,13 +13,14 @@ use super::serve::{ServeStream, serve};
 use crate::admission::Peer;
 use crate::coordinator_task::Message;
 use crate::hosting::Hosting;
+use crate::limits::Notices;
 use crate::refuse;
 use crate::status;
 use tradewind_core::answer::Answer;
 use tradewind_core::run::{Caller, Join};
 
-/// The coordinator service.
-pub struct CoordinatorService(pub Hosting);
+/// The coordinator service, and where it tells what ranks could not do.
+pub struct CoordinatorService(pub Hosting, pub Arc<Notices>);
 
 fn run_id(name: &str) -> Result<RunId, Status> {
     convert::run_id(name).map_err(refuse::malformed)
@@ -129,7 +132,7 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
         &self,
         request: Request<Streaming<v1::Beat>>,
     ) -> Result<Response<Self::KeepLeaseStream>, Status> {
-        let replies = keep_lease(self.0.current()?, request).await?;
+        let replies = keep_lease(self.0.current()?, self.1.clone(), request).await?;
         Ok(Response::new(Box::pin(replies)))
     }
 

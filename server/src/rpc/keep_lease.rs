@@ -14,6 +14,7 @@ use tradewind_proto::v1;
 
 use crate::admission::Peer;
 use crate::coordinator_task::{CoordinatorHandle, Message, Stream as BeatStream};
+use crate::limits::Notices;
 use crate::refuse;
 use tradewind_core::run::{Beat, Beaten, Caller};
 
@@ -26,6 +27,7 @@ type Reply = Result<Box<v1::BeatReply>, Status>;
 /// Holds the lease of the rank that speaks first on the stream.
 pub(super) async fn keep_lease(
     coordinator: CoordinatorHandle,
+    notices: Arc<Notices>,
     request: Request<Streaming<v1::Beat>>,
 ) -> Result<impl Stream<Item = Result<v1::BeatReply, Status>> + Send + use<>, Status> {
     let peer = Peer::of(request.extensions());
@@ -34,7 +36,7 @@ pub(super) async fn keep_lease(
     let first = first.ok_or_else(|| Status::invalid_argument("a stream without a beat"))?;
     let run = convert::run_id(&first.run).map_err(refuse::malformed)?;
     peer.speaks_as(&run, GroupId(first.group), Rank(first.rank))?;
-    let keeper = Keeper {
+    let mut keeper = Keeper {
         stream: BeatStream {
             number: coordinator.number_stream(),
             look: Arc::new(Notify::new()),
@@ -46,6 +48,8 @@ pub(super) async fn keep_lease(
             rank: Rank(first.rank),
         },
         coordinator,
+        notices,
+        renewals_failed: 0,
     };
     // A refusal of the first beat is the answer of the call.
     let beaten = keeper.beat(&first).await?;
@@ -60,6 +64,7 @@ pub(super) async fn keep_lease(
             run,
             caller,
             coordinator,
+            ..
         } = keeper;
         let lost = Message::RankLost(run, caller, stream.number);
         coordinator.tell(lost).await;
@@ -72,15 +77,26 @@ struct Keeper {
     run: RunId,
     caller: Caller,
     coordinator: CoordinatorHandle,
+    notices: Arc<Notices>,
+    /// As the last beat says it.
+    renewals_failed: u32,
 }
 
 impl Keeper {
-    async fn beat(&self, beat: &v1::Beat) -> Result<Beaten, Status> {
+    async fn beat(&mut self, beat: &v1::Beat) -> Result<Beaten, Status> {
         let speed = beat.steps_per_second;
         if !(speed.is_finite() && speed >= 0.0) {
             let text = format!("steps_per_second is {speed}, not a finite number of at least 0");
             return Err(Status::invalid_argument(text));
         }
+        let failed = beat.renewals_failed;
+        if failed > self.renewals_failed {
+            let Caller { group, rank, .. } = self.caller;
+            self.notices.not_renewed(&format!(
+                "the certificate of rank {rank} of group {group} was not renewed, {failed} times in all; its log says why"
+            ));
+        }
+        self.renewals_failed = failed;
         let beat = Beat {
             clock: convert::clock("clock", beat.clock).map_err(refuse::malformed)?,
             steps_per_second: speed,
@@ -92,7 +108,7 @@ impl Keeper {
     }
 
     async fn keep(
-        &self,
+        &mut self,
         mut beats: Streaming<v1::Beat>,
         mut beaten: Beaten,
         out: &mpsc::Sender<Reply>,

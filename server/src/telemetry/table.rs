@@ -67,7 +67,7 @@ metrics! {
     LIMITS: Counter = "tradewind_limits_reached_total" ["limit"];
     /// Calls refused because of who calls, by reason; `no-tls` counts connections whose handshake came to nothing
     CALLERS_REFUSED: Counter = "tradewind_callers_refused_total" ["reason"];
-    /// Attempts of this process to have its certificate renewed that came to nothing; each is tried again
+    /// Attempts to have a certificate renewed that came to nothing, of this server or told by ranks; each is tried again
     NOT_RENEWED: Counter = "tradewind_certificate_renewals_failed_total" [];
     /// Open connections: those that have shown a valid token are `known`, the others each a `stranger`
     CONNECTIONS: Gauge = "tradewind_connections" ["standing"];

@@ -104,8 +104,10 @@ impl Lease {
             Err(status) => return status,
         };
         let (beats, out) = mpsc::channel(BEATS_OUT_MAX);
+        let credentials = coordinator.reach().credentials.clone();
+        let beat = || self.beat(credentials.renewals_failed());
         // Room there is; a connection that takes nothing is noticed when the lease has passed.
-        let _ = beats.try_send(self.beat());
+        let _ = beats.try_send(beat());
         let opened = client.keep_lease(ReceiverStream::new(out));
         let mut replies = match tokio::time::timeout(self.length, opened).await {
             Ok(Ok(replies)) => replies.into_inner(),
@@ -135,13 +137,13 @@ impl Lease {
                     if opened.elapsed() >= self.length {
                         return silent();
                     }
-                    let _ = beats.try_send(self.beat());
+                    let _ = beats.try_send(beat());
                 }
             }
         }
     }
 
-    fn beat(&self) -> Beat {
+    fn beat(&self, renewals_failed: u32) -> Beat {
         Beat {
             run: self.id.run.to_string(),
             group: self.id.group.0,
@@ -149,6 +151,7 @@ impl Lease {
             rank: self.id.rank.0,
             clock: self.heartbeat.clock().0,
             steps_per_second: self.heartbeat.speed(),
+            renewals_failed,
         }
     }
 
