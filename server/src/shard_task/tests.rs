@@ -127,6 +127,7 @@ fn a_shard_that_panics_ends_its_process_with_a_word() {
     let played = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--nocapture", "--exact"])
         .arg("shard_task::tests::plays_a_server_whose_shard_panics")
+        .env("RUST_BACKTRACE", "1")
         .output()
         .unwrap();
     let errors = String::from_utf8(played.stderr).unwrap();
