@@ -22,6 +22,7 @@ mod snapshots;
 mod specification;
 mod stage;
 mod token;
+mod unrenewed;
 mod words;
 
 use std::collections::HashMap;

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use tokio_stream::StreamExt;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Endpoint;
 use tonic::{Code, Request, Status};
@@ -18,7 +17,7 @@ use tradewind_proto::refusal;
 use tradewind_proto::v1::coordinator_client::CoordinatorClient;
 use tradewind_proto::v1::server_report::Report;
 use tradewind_proto::v1::{
-    Beat, CoordinateRequest, DrainRequest, Pull, PushFrame, Record, Register, RemoveRequest,
+    CoordinateRequest, DrainRequest, Pull, PushFrame, Record, Register, RemoveRequest,
     ResumeRequest, ServerReport, StatusRequest, push_frame,
 };
 use tradewind_tests::cluster::client::{Client, answer, collect};
@@ -63,7 +62,7 @@ pub(super) fn pull(run: &str, block: u32) -> PushFrame {
 /// Servers under TLS, and a run whose only group has created its values.
 pub(super) struct Guarded {
     pub(super) fleet: Fleet,
-    authority: Arc<Authority>,
+    pub(super) authority: Arc<Authority>,
     folder: TempDir,
 }
 
@@ -99,7 +98,7 @@ impl Guarded {
     }
 
     /// The events of a kind, as far as they are written: this of each.
-    fn events(&self, kind: &str, of: &str) -> BTreeSet<String> {
+    pub(super) fn events(&self, kind: &str, of: &str) -> BTreeSet<String> {
         let path = self.folder.path().join("events.jsonl");
         let text = std::fs::read_to_string(path).unwrap_or_default();
         let lines = text.lines().filter_map(|line| {
@@ -402,36 +401,5 @@ fn a_client_gives_nothing_to_who_is_no_server_of_its_run() {
         let connected = endpoint.connect_with_connector(shown.connector()).await;
         let error = format!("{:?}", connected.unwrap_err());
         assert!(error.contains("it speaks no TLS"), "{error}");
-    });
-}
-
-#[test]
-fn a_rank_whose_certificate_is_not_renewed_is_told_of() {
-    let guarded = Guarded::new();
-    guarded.fleet.block_on(async {
-        let member = guarded.client(&rank(READY, 0));
-        let beats = [0, 2, 2].map(|renewals_failed| Beat {
-            run: READY.into(),
-            incarnation: 1,
-            renewals_failed,
-            ..Beat::default()
-        });
-        let beats = tokio_stream::iter(beats).chain(tokio_stream::pending());
-        let held = answer(member.coordinator.clone().keep_lease(Request::new(beats))).await;
-        let mut held = held.unwrap().into_inner();
-        for _ in 0..3 {
-            held.message().await.unwrap().expect("a beat is answered");
-        }
-        let told = until("the event", async || {
-            let told = guarded.events("certificate_not_renewed", "text");
-            (!told.is_empty()).then_some(told)
-        });
-        let told: Vec<String> = told.await.into_iter().collect();
-        assert_eq!(
-            told,
-            [
-                "server 0: the certificate of rank 0 of group 0 was not renewed, 2 times in all; its log says why"
-            ]
-        );
     });
 }
