@@ -1,12 +1,9 @@
 //! Nodes lose power or their cable; the run goes on.
 
-use std::process::Command;
-
-use tradewind_tests::cluster::run::kill;
 use tradewind_tests::cluster::slurm::{Slurm, Submitted};
 use tradewind_tests::cluster::wait_for;
 
-use super::endless;
+use super::{a_server_is_up_again, endless, kill_process_of};
 
 /// A run whose groups have come some way, and what happens to it; it finishes if somebody sees it to its
 /// end, and nothing acknowledged is lost.
@@ -143,40 +140,17 @@ fn a_cable_is_cut_and_plugged_in_again() {
 #[ignore = "needs a Slurm cluster: make slurm-test"]
 fn a_rank_and_a_server_are_killed() {
     check(&[], true, |_, submitted| {
-        let out = submitted.out().display().to_string();
-        let kill_process_of = |task: &str| {
-            // srun, which has the same words, begins with its own name.
-            let task = format!("^[^ ]*tradewind slurm task {out} {task}");
-            let last = *pgrep(&["--full", &task]).last().expect("a task");
-            pgrep(&["--parent", &last.to_string()])
-                .into_iter()
-                .for_each(kill);
-        };
-        kill_process_of("group 1");
+        kill_process_of(submitted, "group 1");
         wait_for("the group to form anew", || {
             // Where its rank was slow to come back, it has gone on with the other one before.
             let together = "group 1 is together: 2 ranks, incarnation ";
             let mut events = submitted.events().into_iter();
             events.find(|event| event.split(together).nth(1).is_some_and(|life| life != "1"))
         });
-        kill_process_of("servers");
-        wait_for("the next life of a server", || {
-            let told = submitted.status();
-            let mut rows = told.lines().map(str::split_whitespace);
-            rows.any(|mut row| row.nth(1) == Some("up") && row.next() == Some("2"))
-                .then_some(())
-        });
+        kill_process_of(submitted, "servers");
+        a_server_is_up_again(submitted);
         submitted.goes_on(0, 100);
         submitted.goes_on(1, 100);
         assert_eq!(submitted.jobs().len(), 3, "no job was put back");
     });
-}
-
-/// Processes on any node: all of them are on this machine.
-fn pgrep(arguments: &[&str]) -> Vec<u32> {
-    let output = Command::new("pgrep").args(arguments).output();
-    let told = String::from_utf8(output.expect("pgrep runs").stdout).expect("numbers");
-    told.lines()
-        .map(|pid| pid.parse().expect("a number"))
-        .collect()
 }

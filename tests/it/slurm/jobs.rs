@@ -9,6 +9,7 @@ use tradewind_tests::cluster::run::Run;
 use tradewind_tests::cluster::slurm::{Slurm, Submitted};
 use tradewind_tests::cluster::{programs, root, wait_for};
 
+use super::tls::strangers_are_refused;
 use super::{endless, on_nodes};
 
 /// Under `sync` bits follow from the seed, wherever servers and ranks are.
@@ -24,7 +25,11 @@ fn a_job_of_three_components_comes_to_what_a_local_run_comes_to() {
     };
     let local = run().complete();
     assert!(local.status.success(), "{}", local.stderr);
-    let (submitted, shown) = slurm.watch(&on_nodes(run()));
+    // Slow enough that it still goes on when strangers have asked.
+    let paced = on_nodes(run()).key("pace.step_seconds", "0.1");
+    let (submitted, shown) = slurm.watch_beside(&paced, |submitted| {
+        strangers_are_refused(&slurm, submitted);
+    });
     for text in ["group 1: clock", "100%", "RMSE", "completed; the run is in"] {
         assert!(shown.contains(text), "{text}: {shown}");
     }

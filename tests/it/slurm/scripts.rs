@@ -9,6 +9,7 @@ use tradewind_tests::cluster::run::Run;
 use tradewind_tests::cluster::slurm::Slurm;
 
 use super::on_nodes;
+use super::tls::strangers_are_refused;
 
 /// A run of one of the scripts that the Python package's own tests have in `file`. It writes into `told`.
 fn script(file: &str, name: &str, told: &Path) -> Run {
@@ -91,6 +92,7 @@ fn a_script_survives_the_loss_of_a_node() {
     let submitted = slurm.submit(&run);
     submitted.goes_on(0, 20);
     submitted.goes_on(1, 20);
+    strangers_are_refused(&slurm, &submitted);
     slurm.node("off", "n8");
     submitted.goes_on(0, 100);
     submitted.goes_on(1, 20);

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
+use std::thread;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -119,35 +120,53 @@ impl Slurm {
 
     /// Hands a run in.
     pub fn submit(&self, run: &Run) -> Submitted<'_> {
-        self.hand_in("submit", run, &[]).0
+        self.handed_in("submit", run, &[])
+    }
+
+    /// Hands a run in and follows it to its end, while something else is done; what was shown.
+    pub fn watch_beside(
+        &self,
+        run: &Run,
+        meanwhile: impl FnOnce(&Submitted<'_>),
+    ) -> (Submitted<'_>, String) {
+        let submitted = self.prepare(run);
+        let shown = thread::scope(|scope| {
+            let watching = scope.spawn(|| submitted.hand_in("submit", &["--watch"]));
+            meanwhile(&submitted);
+            watching.join().expect("it is followed")
+        });
+        (submitted, shown)
     }
 
     /// Hands a run in and follows it to its end; what was shown.
     pub fn watch(&self, run: &Run) -> (Submitted<'_>, String) {
-        self.hand_in("submit", run, &["--watch"])
+        self.watch_beside(run, |_| ())
     }
 
     /// Hands a run in that has its servers on a fleet.
     pub fn submit_on(&self, fleet: &Submitted<'_>, run: &Run) -> Submitted<'_> {
-        self.hand_in("submit", run, &["--fleet", &fleet.path("out")])
-            .0
+        self.handed_in("submit", run, &["--fleet", &fleet.path("out")])
     }
 
     /// Hands a fleet in, for runs whose servers are as this one's.
     pub fn serve(&self, run: &Run) -> Submitted<'_> {
-        self.hand_in("serve", run, &[]).0
+        self.handed_in("serve", run, &[])
     }
 
-    fn hand_in(&self, verb: &str, run: &Run, more: &[&str]) -> (Submitted<'_>, String) {
+    fn handed_in(&self, verb: &str, run: &Run, more: &[&str]) -> Submitted<'_> {
+        let submitted = self.prepare(run);
+        submitted.hand_in(verb, more);
+        submitted
+    }
+
+    fn prepare(&self, run: &Run) -> Submitted<'_> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let submitted = Submitted {
             slurm: self,
             folder,
         };
         fs::write(submitted.file("config.toml"), run.text()).expect("the configuration is written");
-        let (config, out) = (submitted.path("config.toml"), submitted.path("out"));
-        let told = self.tradewind(&[&["slurm", verb, &config, "--out", &out], more].concat());
-        (submitted, told)
+        submitted
     }
 
     fn cluster(&self, arguments: &[&str]) -> Output {
@@ -174,6 +193,13 @@ impl Drop for Slurm {
 }
 
 impl Submitted<'_> {
+    /// What is printed about it.
+    fn hand_in(&self, verb: &str, more: &[&str]) -> String {
+        let (config, out) = (self.path("config.toml"), self.path("out"));
+        self.slurm
+            .tradewind(&[&["slurm", verb, &config, "--out", &out], more].concat())
+    }
+
     /// The run's folder.
     pub fn out(&self) -> PathBuf {
         self.file("out")
@@ -194,12 +220,16 @@ impl Submitted<'_> {
 
     /// What has happened, oldest first, of which `tradewind status` shows the last dozen.
     pub fn events(&self) -> Vec<String> {
+        let words = |event: Value| event["text"].as_str().expect("a text").to_owned();
+        self.event_lines().into_iter().map(words).collect()
+    }
+
+    /// The same with all that is written of each.
+    pub fn event_lines(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.out().join(run_files::EVENTS)).unwrap_or_default();
         let lines = text.lines().map(serde_json::from_str::<Value>);
         // The last line may be under way.
-        let whole = lines.filter_map(Result::ok);
-        let words = |event: Value| event["text"].as_str().expect("a text").to_owned();
-        whole.map(words).collect()
+        lines.filter_map(Result::ok).collect()
     }
 
     /// Waits until an event has these words.

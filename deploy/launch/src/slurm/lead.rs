@@ -112,7 +112,6 @@ enum Why {
 struct Lead {
     place: FoundRun,
     folder: RunFolder,
-    access: Access,
     start: Start,
     steps: Steps,
     clock: Clock,
@@ -152,7 +151,6 @@ impl Lead {
         let place = FoundRun::find(Some(&arguments.run))?;
         let folder = RunFolder::reopen(&place.path)?;
         let mut lead = Self {
-            access: place.access()?,
             start: job_start()?,
             steps: Steps::new(&arguments.steps, &job::of_lead(&place))?,
             clock: Clock::start(),
@@ -363,9 +361,15 @@ impl Lead {
         }
     }
 
+    /// What it shows, as it is in the folder now: it is renewed there while the run goes on.
+    fn access(&self) -> anyhow::Result<Access> {
+        self.place.access()
+    }
+
     async fn ask(&self) -> Option<StatusReply> {
         let there = read_address(&self.place.fleet).ok()??;
-        let asked = self.access.status(&there.address, &self.place.config.name);
+        let access = self.access().ok()?;
+        let asked = access.status(&there.address, &self.place.config.name);
         timeout(ANSWER, asked).await.ok()?.ok()
     }
 

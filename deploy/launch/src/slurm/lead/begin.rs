@@ -22,14 +22,11 @@ impl Lead {
     /// Returns when the run's folder belongs to this start of the job, or why it never will.
     pub(super) async fn begin(&mut self) -> anyhow::Result<Option<Why>> {
         if !self.place.is_on_fleet() {
-            let why = self.servers_begun().await?;
-            // The first server's task has written what a person shows.
-            self.access = self.place.access()?;
-            return Ok(why);
+            return self.servers_begun().await;
         }
         let why = tokio::select! {
             joined = join_fleet(&self.place) => {
-                self.access = joined?;
+                joined?;
                 None
             }
             _ = self.near_limit.recv() => Some(Why::TimeIsUp),
@@ -109,7 +106,7 @@ impl Lead {
 
 /// On a fleet a run that was begun before goes on from its last snapshot; its groups wait until that
 /// is said.
-async fn join_fleet(place: &FoundRun) -> anyhow::Result<Access> {
+async fn join_fleet(place: &FoundRun) -> anyhow::Result<()> {
     let name = &place.config.name;
     let (access, there) = fleet_is_up(place).await?;
     if resumes(&place.fleet, name)? {
@@ -118,7 +115,7 @@ async fn join_fleet(place: &FoundRun) -> anyhow::Result<Access> {
         let _ = access.remove(&there.address, name).await;
         access.resume(&there.address, name).await?;
     }
-    Ok(access)
+    Ok(())
 }
 
 /// Waits for the fleet's coordinator: the fleet's job may have started a moment ago.

@@ -131,7 +131,8 @@ impl Lead {
 
     async fn cluster(&self) -> Option<ClusterStatus> {
         let there = read_address(&self.place.fleet).ok()??;
-        let asked = self.access.cluster(&there.address, &self.place.config.name);
+        let access = self.access().ok()?;
+        let asked = access.cluster(&there.address, &self.place.config.name);
         asked.await.ok()
     }
 

@@ -93,7 +93,8 @@ impl Lead {
         let there = read_address(&self.place.fleet)?;
         let there = there.context("there is no coordinator")?;
         let name = &self.place.config.name;
-        timeout(ANSWER, self.access.drain(&there.address, name, &[])).await?
+        let access = self.access()?;
+        timeout(ANSWER, access.drain(&there.address, name, &[])).await?
     }
 }
 
