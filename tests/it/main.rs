@@ -30,6 +30,8 @@ mod packages;
 mod replay;
 /// Every call as a foreign client makes it, and every one that is refused.
 mod rpc;
+/// Releases that are signed.
+mod signed_release;
 /// Jobs of a real Slurm cluster.
 mod slurm;
 /// The staleness bound under a slow group.
