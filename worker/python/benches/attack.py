@@ -221,8 +221,8 @@ if __name__ == "__main__":
         certificate = folder / "own.pem"
         subprocess.run(
             ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj"]
-            + ["/CN=tradewind:server", "-addext", "subjectAltName=URI:tradewind:server/0", "-keyout", certificate]
-            + ["-out", folder / "certificate.pem"],
+            + ["/CN=tradewind:server", "-addext", "subjectAltName=URI:tradewind:server/0", "-keyout", str(certificate)]
+            + ["-out", str(folder / "certificate.pem")],
             check=True,
             stderr=subprocess.DEVNULL,
         )

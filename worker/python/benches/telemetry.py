@@ -11,6 +11,7 @@ import statistics
 import threading
 import time
 import urllib.request
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -69,7 +70,7 @@ def scrape(first: int, over: threading.Event) -> None:
                 pass
 
 
-def begun(stack: ExitStack, telemetry: dict[str, object]) -> tuple[Run, list[int]]:
+def begun(stack: ExitStack, telemetry: Mapping[str, object]) -> tuple[Run, list[int]]:
     """A run that is past its first steps, and all its processes."""
     keys = {"cluster.servers": servers, "servers.replication": 2, "train.samples": 10**9, **telemetry}
     run = Run(options.programs, ROOT / "deploy/configs/climate-forecast.toml", keys)
