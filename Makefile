@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo deny fuzz sanitize telemetry-bench demo-cosmoflow demo-hep demo-deepcam demo-climate-boxes data-cosmology data-hep data-hep-few check-hep data-climate check-climate test python python-test \
+.PHONY: demo deny fuzz sanitize telemetry-bench attack demo-cosmoflow demo-hep demo-deepcam demo-climate-boxes data-cosmology data-hep data-hep-few check-hep data-climate check-climate test python python-test \
   python-examples python-torches python-torch-oldest python-torch-newest python-types python-bench wheel wheel-test watch-test example \
   chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick experiments-hep experiments-deepcam \
   time-to-target-cosmoflow time-to-target-deepcam mnist setup lint proto nccl nccl-check \
@@ -53,6 +53,7 @@ help:
 	@printf 'make chaos  train while processes die, hang and are cut off: 40 minutes (SHORT=1: one)\n'
 	@printf 'make bench  measure exchanges and optimizers on this machine: under ten minutes\n'
 	@printf 'make telemetry-bench  measure what all telemetry costs a step of the demo: half an hour\n'
+	@printf 'make attack  measure how many steps a run loses whose servers strangers attack: half an hour (MINUTES=5: less)\n'
 	@printf 'make bench-net  the same between network namespaces on links of a known rate: as root\n'
 	@printf 'make slurm-test  runs as jobs of a real Slurm cluster of eight nodes on this machine: as root\n'
 	@printf 'make slurm-up N=8, make slurm-down  only that cluster\n'
@@ -262,6 +263,11 @@ release-test:
 telemetry-bench: setup
 	$(build-to-train)
 	$(VENV)/bin/python worker/python/benches/telemetry.py
+
+# Strangers at the servers of one run, and as much other work beside another one.
+attack: setup
+	$(build-to-train)
+	$(VENV)/bin/python worker/python/benches/attack.py --minutes $(or $(MINUTES),30)
 
 # Chromium is that of CHROMIUM, or one of the machine's; without one the tests say so, and show the rest.
 watch-test:

@@ -194,7 +194,10 @@ impl Connection {
                     self.stream = Wire::Tls(Box::new(stream));
                 }
                 Err(error) => {
-                    self.standing.0.place.no_tls();
+                    // Otherwise the peer has gone away meanwhile, as a process does that ends.
+                    if error.kind() == io::ErrorKind::InvalidData {
+                        self.standing.0.place.no_tls();
+                    }
                     self.stream = Wire::Broken;
                     return Poll::Ready(Err(error));
                 }

@@ -65,7 +65,7 @@ metrics! {
     RUNS: Gauge = "tradewind_runs" [];
     /// How often a limit that guards the server was reached, by limit
     LIMITS: Counter = "tradewind_limits_reached_total" ["limit"];
-    /// Calls refused because of who calls, by reason; `no-tls` counts connections whose handshake came to nothing
+    /// Calls refused because of who calls, by reason; `no-tls` counts handshakes in which the peer speaks no TLS or does not believe the server's certificate
     CALLERS_REFUSED: Counter = "tradewind_callers_refused_total" ["reason"];
     /// Attempts to have a certificate renewed that came to nothing, of this server or told by ranks; each is tried again
     NOT_RENEWED: Counter = "tradewind_certificate_renewals_failed_total" [];

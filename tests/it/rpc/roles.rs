@@ -403,3 +403,27 @@ fn a_client_gives_nothing_to_who_is_no_server_of_its_run() {
         assert!(error.contains("it speaks no TLS"), "{error}");
     });
 }
+
+/// A process that ends while it connects is nobody who was refused.
+#[test]
+fn who_goes_away_before_a_handshake_is_over_is_not_told_of() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    let guarded = Guarded::new();
+    guarded.fleet.block_on(async {
+        let address = guarded.fleet.coordinator_address();
+        let said = async |bytes: &[u8]| {
+            let mut stream = tokio::net::TcpStream::connect(&address).await.unwrap();
+            stream.write_all(bytes).await.unwrap();
+            stream.shutdown().await.unwrap();
+            // The server has closed it, too, so that it has told what it has to tell.
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        };
+        // Nothing, and the beginning of a greeting.
+        said(b"").await;
+        said(b"\x16\x03\x01\x01").await;
+        assert_eq!(guarded.events("caller_refused", "reason"), BTreeSet::new());
+        said(b"GET / HTTP/1.1\r\n\r\n").await;
+        guarded.told(&["no-tls"]).await;
+    });
+}

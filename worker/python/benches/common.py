@@ -42,6 +42,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self._enough = False
+        self._read = 0
         self._folder = tempfile.TemporaryDirectory()
         self.folder = Path(self._folder.name) / "run"
 
@@ -86,6 +87,17 @@ class Run:
         whole = path.read_text().rpartition("\n")[0] if path.exists() else ""
         return [json.loads(line) for line in whole.splitlines()]
 
+    def fresh_steps(self) -> list[dict[str, Any]]:
+        """The lines of its metrics that have come since this was last asked."""
+        path = self.folder / "metrics.jsonl"
+        if not path.exists():
+            return []
+        with path.open() as file:
+            file.seek(self._read)
+            whole = file.read().rpartition("\n")[0]
+        self._read += len(whole) + 1 if whole else 0
+        return [json.loads(line) for line in whole.splitlines()]
+
     def waits_for(self, clock: int) -> None:
         """Until group 0 has finished this clock."""
         end = time.monotonic() + PATIENCE
@@ -96,13 +108,22 @@ class Run:
 
     def pid_of(self, group: int, rank: int) -> int:
         """The process that is this rank now."""
-        processes = json.loads((self.folder / "processes.json").read_text())
-        pids = [each["pid"] for each in processes if (each.get("group"), each.get("group_rank")) == (group, rank)]
+        pids = [each["pid"] for each in self.processes() if (each.get("group"), each.get("group_rank")) == (group, rank)]
         return pids[0]
 
     def pids(self) -> list[int]:
         """Servers and ranks."""
-        return [process["pid"] for process in json.loads((self.folder / "processes.json").read_text())]
+        return [process["pid"] for process in self.processes()]
+
+    def processes(self) -> list[dict[str, Any]]:
+        """Servers and ranks, with their addresses."""
+        found: list[dict[str, Any]] = json.loads((self.folder / "processes.json").read_text())
+        return found
+
+    def events(self) -> list[dict[str, Any]]:
+        """What has been told until now."""
+        whole = (self.folder / "events.jsonl").read_text().rpartition("\n")[0]
+        return [json.loads(line) for line in whole.splitlines()]
 
     def seconds_a_step(self, first: int) -> float:
         """Median time from one step of group 0 to the next, without the first ones."""
@@ -113,6 +134,25 @@ class Run:
 def core_seconds(pids: list[int]) -> float:
     """Processor time that processes have used; the kernel tells it in steps of 10 ms."""
     return sum(int(fields[at]) for fields in _stats(pids) for at in (11, 12)) / os.sysconf("SC_CLK_TCK")
+
+
+def pin(pids: list[int], core: int) -> None:
+    """Lets processes, with all threads that they have and will start, compute on one core alone."""
+    for pid in pids:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            try:
+                os.sched_setaffinity(int(thread.name), {core})
+            except ProcessLookupError:
+                # A thread that has just ended.
+                pass
+
+
+def two_cores() -> list[int]:
+    """Those that two runs beside each other have, one each: what else the machine does meets both alike."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        raise SystemExit("two runs are measured beside each other, each on a core of its own: here is one core")
+    return cores[:2]
 
 
 def fresh_bytes(pids: list[int]) -> int:

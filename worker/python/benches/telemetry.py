@@ -1,25 +1,32 @@
-"""What telemetry costs: steps of the demo with all of it beside steps without, in turn.
+"""What telemetry costs: the demo with all of it beside the demo without, each on a core of its own, which they change.
 
 With it servers answer Prometheus and are asked every second, event files for TensorBoard are written, and traces of all
 steps are sent to a collector, which takes them and does nothing else. Processor time is that of servers, ranks and
 the launcher, which writes the event files; not that of who asks and who collects.
 """
 
+import math
 import socket
 import statistics
 import threading
+import time
 import urllib.request
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import grpc
-from common import ROOT, Run, arguments, core_seconds, told
+from common import ROOT, Run, arguments, core_seconds, pin, told, two_cores
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 #: Seconds between two questions of Prometheus.
 SCRAPE = 1.0
 
 options = arguments(
-    pairs=(7, "pairs of runs"), steps=(200, "steps of a run that are measured"), warm=(50, "steps before them")
+    pairs=(4, "pairs of runs"),
+    windows=(20, "windows of a pair, an even number"),
+    seconds=(10.0, "seconds of a window"),
+    warm=(50, "steps before them"),
 )
 servers = 2
 received = 0
@@ -63,29 +70,41 @@ def scrape(first: int, over: threading.Event) -> None:
                 pass
 
 
-def measured(telemetry: dict[str, object]) -> tuple[float, float, float]:
-    """Processor time of a step of all groups, and the medians of a step and of an exchange of group 0, seconds."""
+def begun(stack: ExitStack, telemetry: Mapping[str, object]) -> tuple[Run, list[int]]:
+    """A run that is past its first steps, and all its processes."""
     keys = {"cluster.servers": servers, "servers.replication": 2, "train.samples": 10**9, **telemetry}
     run = Run(options.programs, ROOT / "deploy/configs/climate-forecast.toml", keys)
-    with run.going_on() as process:
-        run.waits_for(options.warm)
-        pids = [process.pid, *run.pids()]
-        rows, spent = len(run.steps()), core_seconds(pids)
-        run.waits_for(options.warm + options.steps)
-        spent = core_seconds(pids) - spent
-        steps = run.steps()[rows:]
-        run.enough(process)
-    own = [step for step in steps if step["group"] == 0]
-    step = statistics.median(after["wall"] - before["wall"] for before, after in zip(own, own[1:]))
-    exchange = statistics.median(step["exchange_seconds"] for step in own)
-    return spent / len(steps), step, exchange
+    process = stack.enter_context(run.going_on())
+    stack.callback(run.enough, process)
+    run.waits_for(options.warm)
+    return run, [process.pid, *run.pids()]
+
+
+def window(runs: list[tuple[Run, list[int]]], cores: list[int]) -> list[tuple[float, float]]:
+    """Of each run, on its core: processor time of a step of all groups, and the median of its exchanges, seconds."""
+    for (run, pids), core in zip(runs, cores):
+        pin(pids, core)
+    # What the caches of the other core had.
+    time.sleep(0.5)
+    for run, _ in runs:
+        run.fresh_steps()
+    before = [core_seconds(pids) for _, pids in runs]
+    time.sleep(options.seconds)
+    spent = [core_seconds(pids) - at for (_, pids), at in zip(runs, before)]
+    steps = [run.fresh_steps() for run, _ in runs]
+    return [
+        (took / len(rows), statistics.median(row["exchange_seconds"] for row in rows))
+        for took, rows in zip(spent, steps)
+    ]
 
 
 server = grpc.server(ThreadPoolExecutor(1), handlers=(Collector(),))
 port = server.add_insecure_port("127.0.0.1:0")
 server.start()
-ratios: dict[str, list[float]] = {"core-seconds of a step": [], "wall of a step": [], "an exchange": []}
-medians: dict[str, list[float]] = {"off": [], "on": []}
+cores = two_cores()
+spent: list[float] = []
+exchanges: list[float] = []
+medians: dict[str, list[float]] = {"ms off": [], "ms on": []}
 for pair in range(options.pairs):
     first = free_port(servers)
     everything = {
@@ -93,28 +112,24 @@ for pair in range(options.pairs):
         "telemetry.tensorboard": "true",
         "telemetry.otlp": f"http://127.0.0.1:{port}",
     }
-
-    def on() -> tuple[float, float, float]:
+    with ExitStack() as stack:
+        runs = [begun(stack, {}), begun(stack, everything)]
         over = threading.Event()
         asking = threading.Thread(target=scrape, args=(first, over))
         asking.start()
-        try:
-            return measured(everything)
-        finally:
-            over.set()
-            asking.join()
-
-    # Whoever is first is so in every other pair.
-    if pair % 2 == 0:
-        off_took, on_took = measured({}), on()
-    else:
-        on_took, off_took = on(), measured({})
-    for name, before, after in zip(ratios, off_took, on_took):
-        ratios[name].append(after / before)
-    medians["off"].append(1e3 * off_took[0])
-    medians["on"].append(1e3 * on_took[0])
-if received == 0 or answers == 0:
-    raise SystemExit(f"{received} bytes of traces have come, and {answers} answers for Prometheus")
-for name, values in ratios.items():
-    beside = {f"ms {which}": times for which, times in medians.items()} if name.startswith("core") else {}
-    told(f"{name}, all telemetry over none", values, **beside)
+        stack.callback(asking.join)
+        stack.callback(over.set)
+        for _ in range(options.windows // 2):
+            # Each run on each core: a core of a machine that others have, too, may be the slower one.
+            here, there = window(runs, cores), window(runs, cores[::-1])
+            (off, off_exchange), (on, on_exchange) = [
+                [math.sqrt(one * other) for one, other in zip(*both)] for both in zip(here, there)
+            ]
+            spent.append(on / off)
+            exchanges.append(on_exchange / off_exchange)
+            medians["ms off"].append(1e3 * off)
+            medians["ms on"].append(1e3 * on)
+    if received == 0 or answers == 0:
+        raise SystemExit(f"{received} bytes of traces have come, and {answers} answers for Prometheus")
+    told(f"after {pair + 1} of {options.pairs} pairs of runs: core-seconds of a step, all telemetry over none", spent, **medians)
+    told("an exchange", exchanges)
