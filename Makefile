@@ -61,7 +61,7 @@ help:
 	@printf 'make experiments-hep, make experiments-deepcam  the same on collisions and on weather, which are made first: hours (QUICK=1: small ones)\n'
 	@printf 'make time-to-target-cosmoflow, make time-to-target-deepcam  seconds to a target as MLPerf HPC counts them, with the copies of files\n'
 	@printf 'make fuzz   feed the readers of bytes from outside with inputs that are drawn at random: 10 s each (SECONDS=60, COUNT=1000000: longer)\n'
-	@printf 'make sanitize  run the tests of servers and clients under AddressSanitizer: half an hour on 2 cores the first time (PACKAGES="tradewind-server": fewer)\n'
+	@printf 'make sanitize  run the tests of servers and clients under AddressSanitizer: half an hour on 2 cores the first time (PACKAGES="tradewind-server": fewer); SANITIZER=thread: races of threads, with a nightly toolchain\n'
 	@printf 'make deny   check licences, sources and known holes of all crates (deny.toml)\n'
 	@printf 'make nccl   build what groups on GPUs need beside libtorch; needs no GPU\n'
 	@printf 'make cuda   the same, and fetch NVIDIA'"'"'s libraries: for machines with GPUs\n'
@@ -187,15 +187,37 @@ fuzz: setup
 	  END { printf "%d targets, %d inputs: %d replayed, %d drawn; %d targets failed\n", NR, replayed + drawn, replayed, drawn, failed }'; \
 	exit $$status
 
-# Memory that is used after it was given back, or past its end, and leaks. The compiler's runtime of it is part of every
-# toolchain, the flag that asks for it is not stable yet. Where a target is named, build scripts and macros are built
-# without. What libraries in C compile is not looked at, but the memory that they take and give back is.
+# What the compiler's sanitizers see while tests run. Their runtimes are part of every toolchain, the flag that asks for
+# one is not stable yet. Where a target is named, build scripts and macros are built without.
 SANITIZE := target/sanitize
-PACKAGES ?= tradewind-proto tradewind-core tradewind-server tradewind-client
-sanitize: setup
+SANITIZER ?= address
+HOST = $$(rustc -vV | sed -n 's/^host: //p')
+sanitize: sanitize-$(SANITIZER)
+
+# Memory that is used after it was given back, or past its end, and leaks. What libraries in C compile is not looked at,
+# but the memory that they take and give back is.
+sanitize-address: PACKAGES ?= tradewind-proto tradewind-core tradewind-server tradewind-client
+sanitize-address: setup
 	$(call say,building and running tests under AddressSanitizer ($(PACKAGES)))
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS='-Zsanitizer=address $(RUSTFLAGS)' \
-	  cargo test --tests --target $$(rustc -vV | sed -n 's/^host: //p') --target-dir $(SANITIZE)/address $(addprefix --package ,$(PACKAGES))
+	  cargo test --tests --target $(HOST) --target-dir $(SANITIZE)/address $(addprefix --package ,$(PACKAGES))
+
+# Two threads that use the same memory, one of which writes it, in no order. The standard library is built with it, too:
+# otherwise what its locks order looks like a race.
+sanitize-thread: PACKAGES ?= tradewind-server tradewind-client
+sanitize-thread: setup
+	@$(call needs-nightly,rust-src,[ -e "$$(rustc +$(NIGHTLY) --print sysroot)/lib/rustlib/src/rust/library/Cargo.toml" ])
+	$(call say,building and running tests under ThreadSanitizer ($(PACKAGES)))
+	RUSTFLAGS='-Zsanitizer=thread $(RUSTFLAGS)' \
+	  cargo +$(NIGHTLY) test -Zbuild-std --tests --target $(HOST) --target-dir $(SANITIZE)/thread $(addprefix --package ,$(PACKAGES))
+
+# A component of a nightly toolchain, and what shows that it is there.
+NIGHTLY ?= nightly
+define needs-nightly
+{ RUSTUP_AUTO_INSTALL=0 rustc +$(NIGHTLY) --version >/dev/null 2>&1 || \
+    { echo "a nightly toolchain is needed: rustup toolchain install $(NIGHTLY) --component $(1)"; exit 1; }; \
+  { $(2); } || { echo "a part of the nightly toolchain is missing: rustup component add $(1) --toolchain $(NIGHTLY)"; exit 1; }; }
+endef
 
 # What is known of holes comes from a repository of its own, which not every machine reaches.
 deny: $(DENY)

@@ -9,12 +9,13 @@
 mod breaker;
 mod ffi;
 mod memory;
+mod message;
 mod nccl;
 mod reducer;
 mod store;
 mod watch;
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CString, c_char, c_int};
 use std::ptr::NonNull;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use tch::Tensor;
 
 pub use self::breaker::Breaker;
 pub use self::memory::{set_grad, values, values_mut};
+pub(crate) use self::message::{Message, check, made, without_stack};
 pub use self::nccl::{Nccl, NcclError};
 pub use self::reducer::Reducer;
 pub use self::store::Store;
@@ -256,39 +258,4 @@ fn millis(timeout: Duration) -> i64 {
     i64::try_from(timeout.as_millis())
         .unwrap_or(i64::MAX)
         .clamp(1, i64::from(i32::MAX))
-}
-
-pub(crate) fn made<T>(
-    what: &'static str,
-    message: *mut c_char,
-    object: *mut T,
-) -> Result<NonNull<T>, C10dError> {
-    check(what, message)?;
-    NonNull::new(object).ok_or_else(|| C10dError::Torch {
-        what,
-        message: "no object".into(),
-    })
-}
-
-pub(crate) fn check(what: &'static str, message: *mut c_char) -> Result<(), C10dError> {
-    if message.is_null() {
-        return Ok(());
-    }
-    // SAFETY: a message that is not null is a C string of this library, freed once, here, after
-    // it has been copied.
-    let text = unsafe {
-        let text = CStr::from_ptr(message).to_string_lossy().into_owned();
-        ffi::tradewind_message_free(message);
-        text
-    };
-    Err(C10dError::Torch {
-        what,
-        message: without_stack(&text),
-    })
-}
-
-/// The text of a libtorch exception without the C++ stack that may follow it.
-pub(crate) fn without_stack(text: &str) -> String {
-    let end = text.find("\nException raised from").unwrap_or(text.len());
-    text[..end].trim().to_owned()
 }

@@ -37,7 +37,8 @@ use crate::precision;
 use crate::verdict::{verdict, without_task};
 
 /// Every worker program has it: memory of finished transfers is used again, as fresh pages cost more than
-/// the copies into them.
+/// the copies into them. Tests of this package take the system's, which sanitizers and Miri know.
+#[cfg(not(test))]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

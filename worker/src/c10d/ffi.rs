@@ -2,6 +2,8 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use super::Message;
+
 #[repr(C)]
 pub(super) struct Store(c_void);
 #[repr(C)]
@@ -29,33 +31,33 @@ unsafe extern "C" {
         listener: c_int,
         timeout_ms: i64,
         out: *mut *mut Store,
-    ) -> *mut c_char;
+    ) -> Message;
     pub(super) fn tradewind_store_connect(
         host: *const c_char,
         port: u16,
         timeout_ms: i64,
         out: *mut *mut Store,
-    ) -> *mut c_char;
+    ) -> Message;
     pub(super) fn tradewind_store_free(store: *mut Store);
     pub(super) fn tradewind_store_sealed(
         store: *const Store,
         sealer: Sealer,
         key: *const u8,
         out: *mut *mut Store,
-    ) -> *mut c_char;
+    ) -> Message;
     pub(super) fn tradewind_store_set(
         store: *mut Store,
         key: *const c_char,
         value: *const u8,
         length: usize,
-    ) -> *mut c_char;
+    ) -> Message;
     pub(super) fn tradewind_store_get(
         store: *mut Store,
         key: *const c_char,
         value: *mut u8,
         capacity: usize,
         length: *mut usize,
-    ) -> *mut c_char;
+    ) -> Message;
     pub(super) fn tradewind_group_new(
         store: *const Store,
         prefix: *const c_char,
@@ -64,27 +66,26 @@ unsafe extern "C" {
         host: *const c_char,
         timeout_ms: i64,
         out: *mut *mut Group,
-    ) -> *mut c_char;
+    ) -> Message;
     pub(super) fn tradewind_group_close(group: *mut Group);
     pub(super) fn tradewind_group_free(group: *mut Group);
-    pub(super) fn tradewind_half_open(file: *const c_char, out: *mut *const Half) -> *mut c_char;
+    pub(super) fn tradewind_half_open(file: *const c_char, out: *mut *const Half) -> Message;
     pub(super) fn tradewind_half_version(half: *const Half) -> c_int;
     pub(super) fn tradewind_half_address(
         half: *const Half,
         device: c_int,
         text: *mut c_char,
         length: c_int,
-    ) -> *mut c_char;
+    ) -> Message;
     pub(super) fn tradewind_group_add_nccl(
         group: *mut Group,
         half: *const Half,
         device: c_int,
         patience_ms: i64,
-    ) -> *mut c_char;
-    pub(super) fn tradewind_group_check(group: *const Group) -> *mut c_char;
-    pub(super) fn tradewind_breaker_check(breaker: *const Breaker) -> *mut c_char;
-    pub(super) fn tradewind_breaker_new(group: *const Group, out: *mut *mut Breaker)
-    -> *mut c_char;
+    ) -> Message;
+    pub(super) fn tradewind_group_check(group: *const Group) -> Message;
+    pub(super) fn tradewind_breaker_check(breaker: *const Breaker) -> Message;
+    pub(super) fn tradewind_breaker_new(group: *const Group, out: *mut *mut Breaker) -> Message;
     pub(super) fn tradewind_breaker_break(breaker: *const Breaker);
     pub(super) fn tradewind_breaker_free(breaker: *mut Breaker);
     pub(super) fn tradewind_all_reduce(
@@ -92,57 +93,48 @@ unsafe extern "C" {
         values: *mut c_void,
         length: usize,
         element: c_int,
-    ) -> *mut c_char;
-    pub(super) fn tradewind_all_reduce_tensor(
-        group: *mut Group,
-        tensor: *const c_void,
-    ) -> *mut c_char;
+    ) -> Message;
+    pub(super) fn tradewind_all_reduce_tensor(group: *mut Group, tensor: *const c_void) -> Message;
     pub(super) fn tradewind_broadcast(
         group: *mut Group,
         values: *mut c_void,
         length: usize,
         element: c_int,
         root: c_int,
-    ) -> *mut c_char;
+    ) -> Message;
     pub(super) fn tradewind_all_gather(
         group: *mut Group,
         all: *mut f32,
         own: *const f32,
         length: usize,
-    ) -> *mut c_char;
+    ) -> Message;
     pub(super) fn tradewind_all_gather_tensor(
         group: *mut Group,
         all: *const c_void,
         own: *const c_void,
-    ) -> *mut c_char;
+    ) -> Message;
     pub(super) fn tradewind_reducer_new(
         group: *const Group,
         tensors: *const *const c_void,
         bucket_sizes: *const usize,
         buckets: usize,
         out: *mut *mut Reducer,
-    ) -> *mut c_char;
-    pub(super) fn tradewind_reducer_prepare(reducer: *mut Reducer) -> *mut c_char;
-    pub(super) fn tradewind_reducer_finish(
-        reducer: *mut Reducer,
-        exposed_ns: *mut i64,
-    ) -> *mut c_char;
-    pub(super) fn tradewind_reducer_reduced(
-        reducer: *const Reducer,
-        took_ns: *mut i64,
-    ) -> *mut c_char;
+    ) -> Message;
+    pub(super) fn tradewind_reducer_prepare(reducer: *mut Reducer) -> Message;
+    pub(super) fn tradewind_reducer_finish(reducer: *mut Reducer, exposed_ns: *mut i64) -> Message;
+    pub(super) fn tradewind_reducer_reduced(reducer: *const Reducer, took_ns: *mut i64) -> Message;
     pub(super) fn tradewind_reducer_bucket(
         reducer: *const Reducer,
         bucket: usize,
         tensor: *mut *mut c_void,
-    ) -> *mut c_char;
+    ) -> Message;
     pub(super) fn tradewind_reducer_free(reducer: *mut Reducer);
     pub(super) fn tradewind_reducer_watch(
         reducer: *mut Reducer,
         told: Told,
         release: Release,
         context: *mut c_void,
-    ) -> *mut c_char;
+    ) -> Message;
     pub(super) fn tradewind_watch_new(
         tensors: *const *const c_void,
         bucket_sizes: *const usize,
@@ -151,9 +143,9 @@ unsafe extern "C" {
         release: Release,
         context: *mut c_void,
         out: *mut *mut Watch,
-    ) -> *mut c_char;
-    pub(super) fn tradewind_watch_prepare(watch: *mut Watch) -> *mut c_char;
-    pub(super) fn tradewind_watch_finish(watch: *mut Watch) -> *mut c_char;
+    ) -> Message;
+    pub(super) fn tradewind_watch_prepare(watch: *mut Watch) -> Message;
+    pub(super) fn tradewind_watch_finish(watch: *mut Watch) -> Message;
     pub(super) fn tradewind_watch_free(watch: *mut Watch);
-    pub(super) fn tradewind_set_grad(tensor: *mut c_void, gradient: *const c_void) -> *mut c_char;
+    pub(super) fn tradewind_set_grad(tensor: *mut c_void, gradient: *const c_void) -> Message;
 }

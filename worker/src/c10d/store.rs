@@ -154,6 +154,25 @@ mod tests {
 
     const SHORT: Duration = Duration::from_secs(5);
 
+    /// The C side's call of the sealer, in its place: nothing of libtorch is called, so that Miri can look.
+    #[test]
+    fn the_seal_for_the_c_side_is_that_of_the_key() {
+        let key = GroupKey::of(&Token::new("run").unwrap(), "r/0/1");
+        for (name, value) in [(&b"0"[..], &b"10.0.0.1:4000"[..]), (b"1", b""), (b"", b"1")] {
+            let at = |bytes: &[u8]| match bytes.len() {
+                0 => std::ptr::null(),
+                _ => bytes.as_ptr(),
+            };
+            let mut made = [0; KEY_BYTES];
+            // SAFETY: all have as many bytes as is said.
+            unsafe {
+                let (key, made) = (key.as_bytes().as_ptr(), made.as_mut_ptr());
+                seal(key, at(name), name.len(), at(value), value.len(), made);
+            }
+            assert_eq!(made, key.seal(name, value));
+        }
+    }
+
     /// Whoever reaches the store may write what it likes; ranks believe what one of them has written.
     #[test]
     fn what_a_stranger_writes_is_not_believed() {

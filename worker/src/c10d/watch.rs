@@ -102,3 +102,38 @@ unsafe extern "C" fn release(context: *mut c_void) {
     // SAFETY: as promised.
     drop(unsafe { Box::from_raw(context.cast::<Told>()) });
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// What the C side does with it, in its place: nothing of libtorch is called, so that Miri can look.
+    #[test]
+    fn what_was_handed_over_is_told_and_released_once() {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (tell, release, context) = handed_over({
+            let seen = seen.clone();
+            Arc::new(move |bucket, gradient| {
+                seen.lock()
+                    .unwrap()
+                    .push((bucket, gradient.as_ptr() as usize));
+            })
+        });
+        let gradient = NonNull::<c_void>::dangling().as_ptr();
+        // SAFETY: the context is not released; only the address of the gradient is asked for.
+        unsafe {
+            tell(context, 3, gradient);
+            tell(context, 1, gradient);
+        }
+        assert_eq!(
+            *seen.lock().unwrap(),
+            [3, 1].map(|bucket| (bucket, gradient as usize))
+        );
+        assert_eq!(Arc::strong_count(&seen), 2);
+        // SAFETY: once.
+        unsafe { release(context) };
+        assert_eq!(Arc::strong_count(&seen), 1);
+    }
+}

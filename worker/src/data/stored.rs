@@ -263,7 +263,7 @@ impl Places for Memories<'_> {
         let bytes = field.rows_bytes(rows);
         let memory = match self.device.is_cuda() {
             true => BatchMemory::page_locked(bytes).map_err(|error| failed(error.to_string()))?,
-            false => BatchMemory::Pooled(self.pool.take(bytes)?),
+            false => BatchMemory::pooled(self.pool.take(bytes)?),
         };
         Ok(Filled::Whole {
             memory,

@@ -2,6 +2,8 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use crate::c10d::Message;
+
 #[repr(C)]
 pub(super) struct Autocast(c_void);
 
@@ -15,12 +17,12 @@ unsafe extern "C" {
         device: c_int,
         kind: c_int,
         out: *mut *mut Autocast,
-    ) -> *mut c_char;
+    ) -> Message;
     pub(super) fn tradewind_autocast_leave(before: *mut Autocast);
     pub(super) fn tradewind_arithmetic(
         tf32: c_int,
         deterministic: c_int,
         autotune: c_int,
-    ) -> *mut c_char;
+    ) -> Message;
     pub(super) fn tradewind_libtorch() -> *const c_char;
 }
