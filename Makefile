@@ -194,13 +194,13 @@ SANITIZER ?= address
 HOST = $$(rustc -vV | sed -n 's/^host: //p')
 sanitize: sanitize-$(SANITIZER)
 
-# Memory that is used after it was given back, or past its end, and leaks. What libraries in C compile is not looked at,
-# but the memory that they take and give back is.
+# Memory that is used after it was given back, or past its end, and leaks. The bridge to libtorch is built with it, too. What
+# libtorch and libraries in C do is not looked at, but the memory that they take and give back is.
 sanitize-address: PACKAGES ?= tradewind-proto tradewind-core tradewind-server tradewind-client
 sanitize-address: setup
 	$(call say,building and running tests under AddressSanitizer ($(PACKAGES)))
-	RUSTC_BOOTSTRAP=1 RUSTFLAGS='-Zsanitizer=address $(RUSTFLAGS)' \
-	  cargo test --tests --target $(HOST) --target-dir $(SANITIZE)/address $(addprefix --package ,$(PACKAGES))
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS='-Zsanitizer=address $(RUSTFLAGS)' CXXFLAGS='-fsanitize=address $(CXXFLAGS)' $(ONE_THREAD) \
+	  cargo test --tests --target $(HOST) --target-dir $(SANITIZE)/address $(addprefix --package ,$(PACKAGES)) $(if $(TESTS),-- $(TESTS))
 
 # Two threads that use the same memory, one of which writes it, in no order. The standard library is built with it, too:
 # otherwise what its locks order looks like a race.
@@ -209,7 +209,7 @@ sanitize-thread: setup
 	@$(call needs-nightly,rust-src,[ -e "$$(rustc +$(NIGHTLY) --print sysroot)/lib/rustlib/src/rust/library/Cargo.toml" ])
 	$(call say,building and running tests under ThreadSanitizer ($(PACKAGES)))
 	RUSTFLAGS='-Zsanitizer=thread $(RUSTFLAGS)' \
-	  cargo +$(NIGHTLY) test -Zbuild-std --tests --target $(HOST) --target-dir $(SANITIZE)/thread $(addprefix --package ,$(PACKAGES))
+	  cargo +$(NIGHTLY) test -Zbuild-std --tests --target $(HOST) --target-dir $(SANITIZE)/thread $(addprefix --package ,$(PACKAGES)) $(if $(TESTS),-- $(TESTS))
 
 # A component of a nightly toolchain, and what shows that it is there.
 NIGHTLY ?= nightly
