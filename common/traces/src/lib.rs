@@ -14,13 +14,14 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{Notify, mpsc};
 use tonic::transport::Endpoint;
 use tradewind_common::{Clock, GroupId};
 use tradewind_process::watched;
@@ -89,6 +90,8 @@ pub struct Span {
 #[derive(Clone, Debug)]
 pub struct Tracer {
     to: mpsc::Sender<Told>,
+    /// What was told is to be sent now.
+    hurry: Arc<Notify>,
 }
 
 /// What waits.
@@ -121,21 +124,26 @@ impl Tracer {
         let (to, told) = mpsc::channel(WAITING_MAX);
         let collector = collector.to_owned();
         let key = Key::new(secret);
+        let hurry = Arc::new(Notify::new());
+        let hurried = hurry.clone();
         let sending = async move {
             // Within the runtime, as it asks for.
             let channel = endpoint.connect_timeout(CONNECT).connect_lazy();
             Sending::new(channel, collector, process, key)
-                .run(told)
+                .run(told, hurried)
                 .await;
         };
         runtime.spawn(watched("the sending of traces".into(), sending));
-        Ok(Self { to })
+        Ok(Self { to, hurry })
     }
 
     /// Tells of what was done for `run`. It never waits.
     pub fn tell(&self, run: &str, span: Span) {
         if self.to.try_send(Told::Span(run.to_owned(), span)).is_err() {
             LOST.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.to.capacity() < WAITING_MAX / 2 {
+            self.hurry.notify_one();
         }
     }
 
@@ -149,7 +157,7 @@ impl Tracer {
                     Err(TrySendError::Full(all)) => asking = Some(all),
                     // The runtime has ended.
                     Err(TrySendError::Closed(_)) => return,
-                    Ok(()) => {}
+                    Ok(()) => self.hurry.notify_one(),
                 }
             }
             if sent.recv_timeout(PAUSE) != Err(RecvTimeoutError::Timeout) {
