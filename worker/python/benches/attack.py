@@ -187,7 +187,12 @@ def begun(stack: ExitStack, work: Callable[..., None], *given: object) -> int:
 
 def run_of(stack: ExitStack) -> tuple[Run, list[int], list[int]]:
     """A run that is past its first steps, all its processes, and those that are servers."""
-    keys = {"cluster.security": '"tls"', "servers.replication": 2, "train.samples": 10**9}
+    keys = {
+        "cluster.security": '"tls"',
+        "servers.replication": 2,
+        "train.samples": 10**9,
+        "pace.step_seconds": options.pace,
+    }
     run = Run(options.programs, ROOT / "deploy/configs/climate-forecast.toml", keys)
     process = stack.enter_context(run.going_on())
     stack.callback(run.enough, process)
@@ -213,6 +218,7 @@ if __name__ == "__main__":
         minutes=(30.0, "minutes of attack"),
         window=(15.0, "seconds on one core"),
         processes=(3, "processes that send garbage, and as many that call"),
+        pace=(0.0, "least seconds of a step; 0: as fast as it can, so that the attack takes its time from it"),
         warm=(50, "steps before the attack"),
     )
     cores = two_cores()
@@ -228,7 +234,7 @@ if __name__ == "__main__":
         )
         certificate.write_text(certificate.read_text() + (folder / "certificate.pem").read_text())
         attacked, attacked_pids, servers = run_of(stack)
-        left_alone, left_alone_pids, _ = run_of(stack)
+        left_alone, left_alone_pids, their_servers = run_of(stack)
         addresses = [one["address"].rsplit(":", 1) for one in attacked.processes() if one["role"] == "server"]
         places = [(host, int(port)) for host, port in addresses]
         memory = megabytes(servers)
@@ -243,7 +249,7 @@ if __name__ == "__main__":
         steps = Counter[str]()
         halves: list[float] = []
         from_when = time.monotonic()
-        used = core_seconds(attackers), core_seconds([burner])
+        used = [core_seconds(pids) for pids in (attackers, [burner], servers, their_servers)]
         for order in sides(cores):
             for pids, core in zip(busy, order):
                 pin(pids, core)
@@ -261,14 +267,16 @@ if __name__ == "__main__":
                 if time.monotonic() - from_when >= 60 * options.minutes:
                     break
         minutes = (time.monotonic() - from_when) / 60
-        theirs, its = core_seconds(attackers) - used[0], core_seconds([burner]) - used[1]
+        used = [
+            core_seconds(pids) - before for pids, before in zip((attackers, [burner], servers, their_servers), used)
+        ]
         words = Counter[str]()
         for event in attacked.events():
             words[" ".join(filter(None, [event["kind"], event.get("reason") or event.get("limit")]))] += event.get("times", 1)
         peak = megabytes(servers)
     told(f"steps beside {minutes:.1f} minutes of attack over steps beside as much other work", ratios)
     print(f"steps: {steps['attacked']} attacked, {steps['left alone']} left alone")
-    print(f"core-seconds: {theirs:.0f} of the attackers, {its:.0f} of who works as much")
+    print("core-seconds: {:.0f} of attackers, {:.0f} of who works as much; {:.0f} and {:.0f} of servers".format(*used))
     print("tries: " + ", ".join(f"{count.value} of {what}" for what, count in tries.items()))
     print(f"memory of the servers: {memory:.0f} MB before, {peak:.0f} MB at the end")
     print("events: " + json.dumps(words))

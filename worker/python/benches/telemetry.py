@@ -26,6 +26,7 @@ options = arguments(
     pairs=(4, "pairs of runs"),
     windows=(20, "windows of a pair, an even number"),
     seconds=(10.0, "seconds of a window"),
+    pace=(0.25, "seconds of a step, of which some are left over, so that nothing waits for a core"),
     warm=(50, "steps before them"),
 )
 servers = 2
@@ -72,7 +73,13 @@ def scrape(first: int, over: threading.Event) -> None:
 
 def begun(stack: ExitStack, telemetry: Mapping[str, object]) -> tuple[Run, list[int]]:
     """A run that is past its first steps, and all its processes."""
-    keys = {"cluster.servers": servers, "servers.replication": 2, "train.samples": 10**9, **telemetry}
+    keys = {
+        "cluster.servers": servers,
+        "servers.replication": 2,
+        "train.samples": 10**9,
+        "pace.step_seconds": options.pace,
+        **telemetry,
+    }
     run = Run(options.programs, ROOT / "deploy/configs/climate-forecast.toml", keys)
     process = stack.enter_context(run.going_on())
     stack.callback(run.enough, process)
