@@ -53,7 +53,7 @@ help:
 	@printf 'make chaos  train while processes die, hang and are cut off: 40 minutes (SHORT=1: one)\n'
 	@printf 'make bench  measure exchanges and optimizers on this machine: under ten minutes\n'
 	@printf 'make telemetry-bench  measure what all telemetry costs a step of the demo: half an hour\n'
-	@printf 'make attack  measure how many steps a run loses whose servers strangers attack: half an hour (MINUTES=5: less)\n'
+	@printf 'make attack  measure how many steps a run loses whose servers strangers attack: half an hour (MINUTES=5: less; PACE=0: on cores that they fill)\n'
 	@printf 'make bench-net  the same between network namespaces on links of a known rate: as root\n'
 	@printf 'make slurm-test  runs as jobs of a real Slurm cluster of eight nodes on this machine: as root\n'
 	@printf 'make slurm-up N=8, make slurm-down  only that cluster\n'
@@ -289,7 +289,7 @@ telemetry-bench: setup
 # Strangers at the servers of one run, and as much other work beside another one.
 attack: setup
 	$(build-to-train)
-	$(VENV)/bin/python worker/python/benches/attack.py --minutes $(or $(MINUTES),30)
+	$(VENV)/bin/python worker/python/benches/attack.py --minutes $(or $(MINUTES),30) --pace $(or $(PACE),0.25)
 
 # Chromium is that of CHROMIUM, or one of the machine's; without one the tests say so, and show the rest.
 watch-test:

@@ -218,7 +218,7 @@ if __name__ == "__main__":
         minutes=(30.0, "minutes of attack"),
         window=(15.0, "seconds on one core"),
         processes=(3, "processes that send garbage, and as many that call"),
-        pace=(0.0, "least seconds of a step; 0: as fast as it can, so that the attack takes its time from it"),
+        pace=(0.25, "least seconds of a step; 0: as fast as it can, so that the attack takes its time from it"),
         warm=(50, "steps before the attack"),
     )
     cores = two_cores()
