@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use tradewind_common::ServerId;
@@ -58,6 +58,7 @@ pub struct CoordinatorHandle {
     published: watch::Receiver<Published>,
     incarnation: u64,
     streams: Arc<AtomicU64>,
+    ends: Arc<Notify>,
 }
 
 /// Why a call to the coordinator has no answer.
@@ -111,14 +112,23 @@ impl CoordinatorHandle {
             let present = task.present_holdings();
             task.holdings.replace(present);
         }
-        // It ends when another one has followed, or nobody can speak to it any more.
-        supervise("the coordinator", task.run(inbox));
+        // It ends with the process, when another one has followed, or nobody can speak to it any more.
+        let ends = Arc::new(Notify::new());
+        supervise("the coordinator", task.run(inbox, ends.clone()));
         Self {
             mailbox,
             published,
             incarnation,
             streams: Arc::default(),
+            ends,
         }
+    }
+
+    /// Ends it, because the process ends: what breaks off from now on is nobody's fault. It returns when it has ended,
+    /// which waits for the disk.
+    pub async fn end(&self) {
+        self.ends.notify_one();
+        self.mailbox.closed().await;
     }
 
     /// A number for a stream; later ones have higher ones.
@@ -131,7 +141,7 @@ impl CoordinatorHandle {
         self.incarnation
     }
 
-    /// Whether it has ended, because another one has followed.
+    /// Whether it has ended, with the process or because another one has followed.
     pub fn is_over(&self) -> bool {
         self.mailbox.is_closed()
     }
@@ -200,7 +210,7 @@ struct CoordinatorTask {
 }
 
 impl CoordinatorTask {
-    async fn run(mut self, mut inbox: mpsc::Receiver<Message>) {
+    async fn run(mut self, mut inbox: mpsc::Receiver<Message>, ends: Arc<Notify>) {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut looks = interval(LOOK);
@@ -212,6 +222,7 @@ impl CoordinatorTask {
             tokio::select! {
                 // However much waits, leases are looked at, and signs of life given.
                 biased;
+                () = ends.notified() => return,
                 _ = ticks.tick() => self.tick(),
                 _ = looks.tick(), if looking.is_none() => looking = self.look(),
                 found = async { looking.as_mut().expect("it is under way").await },

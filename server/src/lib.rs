@@ -41,6 +41,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 use tradewind_common::{RunId, ServerId};
 use tradewind_process::supervise;
 pub use tradewind_programs::server::CoordinatorAt;
@@ -64,6 +65,9 @@ use crate::rpc::shard::ShardService;
 use crate::serving::Services;
 use crate::stand_in::StandIn;
 use crate::surroundings::{REPORTS_MAX, Surroundings};
+
+/// How long a process that ends waits for its coordinator to end, which may be waiting for a disk.
+const ENDING: Duration = Duration::from_secs(1);
 
 /// How a server takes part in its fleet.
 #[derive(Clone, Debug)]
@@ -224,6 +228,10 @@ pub async fn serve(
             shutdown.await;
             if !patience.is_zero() {
                 linger::linger(&lingering, bonded, patience).await;
+            }
+            // Before anybody's connection is closed, so that it tells of nobody's loss.
+            if let Ok(coordinator) = lingering.current() {
+                let _ = timeout(ENDING, coordinator.end()).await;
             }
         } => tracing::info!("shutting down"),
     }

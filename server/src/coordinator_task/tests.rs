@@ -53,6 +53,28 @@ async fn who_only_asks_hears_nothing_that_is_not_written_down() {
     assert_eq!(told.map(|status| status.groups.len()), Err(CallError::Gone));
 }
 
+/// Connections break off as a process ends, which is no loss of a server.
+#[tokio::test]
+async fn a_coordinator_that_was_ended_hears_of_no_loss() {
+    let folder = tempfile::tempdir().unwrap();
+    let coordinator = begin(&folder);
+    let (orders, mut taken) = outbox();
+    let server = Server {
+        incarnation: Incarnation(1),
+        address: "here:2".into(),
+        host: "here".into(),
+    };
+    let register = |reply| Message::Register(ServerId(0), server, orders, reply);
+    let bond = coordinator.call(register).await.unwrap();
+    coordinator.end().await;
+    assert!(coordinator.is_over());
+    let lost = Message::ServerLost(ServerId(0), Incarnation(1), bond);
+    coordinator.tell(lost).await;
+    let told = coordinator.call(Message::Fleet).await;
+    assert_eq!(told.map(|_| ()), Err(CallError::Gone));
+    assert!(taken.next().await.is_none(), "its orders have ended, too");
+}
+
 /// More than any queue of orders held when there was one.
 const JOINS: u32 = 1_500;
 
