@@ -23,7 +23,7 @@ from contextlib import ExitStack
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
-from common import ROOT, Run, arguments, core_seconds, pin, told, two_cores
+from common import Run, arguments, core_seconds, demo, pin, told, two_cores
 
 #: Who connects to each server and says nothing, or a byte now and then.
 STRANGERS = 300
@@ -187,17 +187,8 @@ def begun(stack: ExitStack, work: Callable[..., None], *given: object) -> int:
 
 def run_of(stack: ExitStack) -> tuple[Run, list[int], list[int]]:
     """A run that is past its first steps, all its processes, and those that are servers."""
-    keys = {
-        "cluster.security": '"tls"',
-        "servers.replication": 2,
-        "train.samples": 10**9,
-        "pace.step_seconds": options.pace,
-    }
-    run = Run(options.programs, ROOT / "deploy/configs/climate-forecast.toml", keys)
-    process = stack.enter_context(run.going_on())
-    stack.callback(run.enough, process)
-    run.waits_for(options.warm)
-    return run, [process.pid, *run.pids()], [one["pid"] for one in run.processes() if one["role"] == "server"]
+    run, pids = demo(stack, options, {"cluster.security": '"tls"'})
+    return run, pids, [one["pid"] for one in run.processes() if one["role"] == "server"]
 
 
 def megabytes(pids: list[int]) -> float:

@@ -8,8 +8,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -129,6 +129,18 @@ class Run:
         """Median time from one step of group 0 to the next, without the first ones."""
         walls = [step["wall"] for step in self.steps() if step["group"] == 0][first:]
         return statistics.median(after - before for before, after in zip(walls, walls[1:]))
+
+
+def demo(
+    stack: ExitStack, options: argparse.Namespace, keys: Mapping[str, object]
+) -> tuple[Run, list[int]]:
+    """The demo without an end, with copies and these keys, past `warm` steps, until the stack ends: and all its processes."""
+    keys = {"servers.replication": 2, "train.samples": 10**9, "pace.step_seconds": options.pace, **keys}
+    run = Run(options.programs, ROOT / "deploy/configs/climate-forecast.toml", keys)
+    process = stack.enter_context(run.going_on())
+    stack.callback(run.enough, process)
+    run.waits_for(options.warm)
+    return run, [process.pid, *run.pids()]
 
 
 def core_seconds(pids: list[int]) -> float:

@@ -11,12 +11,11 @@ import statistics
 import threading
 import time
 import urllib.request
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import grpc
-from common import ROOT, Run, arguments, core_seconds, pin, told, two_cores
+from common import Run, arguments, core_seconds, demo, pin, told, two_cores
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 #: Seconds between two questions of Prometheus.
@@ -71,22 +70,6 @@ def scrape(first: int, over: threading.Event) -> None:
                 pass
 
 
-def begun(stack: ExitStack, telemetry: Mapping[str, object]) -> tuple[Run, list[int]]:
-    """A run that is past its first steps, and all its processes."""
-    keys = {
-        "cluster.servers": servers,
-        "servers.replication": 2,
-        "train.samples": 10**9,
-        "pace.step_seconds": options.pace,
-        **telemetry,
-    }
-    run = Run(options.programs, ROOT / "deploy/configs/climate-forecast.toml", keys)
-    process = stack.enter_context(run.going_on())
-    stack.callback(run.enough, process)
-    run.waits_for(options.warm)
-    return run, [process.pid, *run.pids()]
-
-
 def window(runs: list[tuple[Run, list[int]]], cores: list[int]) -> list[tuple[float, float]]:
     """Of each run, on its core: processor time of a step of all groups, and the median of its exchanges, seconds."""
     for (run, pids), core in zip(runs, cores):
@@ -120,7 +103,7 @@ for pair in range(options.pairs):
         "telemetry.otlp": f"http://127.0.0.1:{port}",
     }
     with ExitStack() as stack:
-        runs = [begun(stack, {}), begun(stack, everything)]
+        runs = [demo(stack, options, {"cluster.servers": servers, **keys}) for keys in ({}, everything)]
         over = threading.Event()
         asking = threading.Thread(target=scrape, args=(first, over))
         asking.start()
