@@ -1,4 +1,7 @@
 use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use hdf5_metno::types::FixedAscii;
 use hdf5_metno::{File, Group, H5Type};
@@ -809,4 +812,32 @@ fn a_sample_that_is_written_is_read_again() {
     let error = write_sample(&folder.path().join("x.h5"), &half, &[vec![0, 0]]);
     let error = error.unwrap_err().to_string();
     assert!(error.contains("half f16 [] is of a kind"), "{error}");
+}
+
+/// A process that is started while a file is written inherits its descriptor, and with it any lock, for its life.
+#[test]
+fn a_sample_is_read_although_processes_were_started_while_it_was_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let fields = [Field::new("x", Kind::F32, &[1])];
+    let layout = "x=x".parse().unwrap();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            let mut others = Vec::new();
+            while !done.load(Ordering::Relaxed) && others.len() < 500 {
+                others.push(Command::new("sleep").arg("60").spawn().unwrap());
+            }
+            others
+        });
+        for sample in 0..200 {
+            let path = folder.path().join(format!("{sample}.h5"));
+            write_sample(&path, &fields, &[vec![0; 4]]).unwrap();
+            Hdf5Folder::open(&path, Some(&layout)).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+        for mut other in others.join().unwrap() {
+            other.kill().unwrap();
+            other.wait().unwrap();
+        }
+    });
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hdf5_metno::{File, H5Type};
+use hdf5_metno::{File, FileBuilder, H5Type};
 
 use crate::{DataError, Field, Kind};
 
@@ -13,7 +13,11 @@ use crate::{DataError, Field, Kind};
 /// A file that cannot be written; numbers of a kind that HDF5 does not have.
 pub fn write_sample(path: &Path, fields: &[Field], values: &[Vec<u8>]) -> Result<(), DataError> {
     let written = || -> hdf5_metno::Result<()> {
-        let file = File::create(path)?;
+        // The library would lock the file, and a process that another thread starts meanwhile inherits its
+        // descriptor: the lock would hold for as long as that process lives.
+        let file = FileBuilder::new()
+            .with_fapl(|access| access.file_locking(false))
+            .create(path)?;
         for (field, values) in fields.iter().zip(values) {
             let set = Set {
                 file: &file,
