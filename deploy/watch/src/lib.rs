@@ -9,6 +9,7 @@ mod files;
 mod fixture;
 mod history;
 mod http;
+mod https;
 mod jobs;
 mod look;
 mod memory;

@@ -1,11 +1,13 @@
 //! `tradewind watch`: the page of runs, on this machine.
 
+use std::fmt::Display;
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use rustix::system::uname;
 use tokio::net::{TcpListener, lookup_host};
 use tradewind_folder::found::FoundRun;
 use tradewind_folder::input::{self, BadInput};
@@ -15,6 +17,7 @@ use tradewind_process::Docs;
 use tradewind_process::log::say;
 
 use crate::http::{Site, router};
+use crate::https::{Certificate, Encrypted};
 use crate::observe::observe;
 use crate::targets;
 
@@ -30,9 +33,15 @@ pub struct Arguments {
     /// Port of the page; 7070 or, if that is taken, a free one if not given.
     #[arg(long)]
     port: Option<u16>,
-    /// Address of this machine to serve the page on. Only loopback is possible yet.
+    /// Name or address of this machine to serve the page on. Beyond loopback it is served under TLS.
     #[arg(long, value_name = "HOST", default_value = "127.0.0.1")]
     host: String,
+    /// Certificate of the host, PEM, for a page under TLS; one that is made for this page if not given.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+    /// Private key of the certificate, PEM.
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
 }
 
 /// Serves the page until Ctrl-C.
@@ -45,15 +54,29 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 async fn serve(arguments: &Arguments) -> anyhow::Result<()> {
-    let host = loopback(&arguments.host).await?;
+    let host = address(&arguments.host).await?;
+    let certificate = certificate(arguments, host)?;
     let runs = targets::find(&arguments.runs)?;
     let listener = listen(host, arguments.port).await?;
     let address = listener.local_addr()?;
     let token = secret()?;
     let mut interruption = Interruption::new()?;
-    say(told(&runs, address, &token));
-    let site = site(runs, token)?;
-    let served = axum::serve(listener, router(site));
+    say(told(
+        &runs,
+        &Address {
+            host: &arguments.host,
+            address,
+            certificate: certificate.as_ref(),
+        },
+        &token,
+    ));
+    let site = router(site(runs, token)?);
+    let served = async {
+        match certificate {
+            Some(certificate) => axum::serve(Encrypted::new(listener, certificate), site).await,
+            None => axum::serve(listener, site).await,
+        }
+    };
     tokio::select! {
         ended = served => Ok(ended?),
         // Browsers keep their connections for as long as there is news: nobody waits for them.
@@ -74,28 +97,32 @@ pub(crate) fn site(runs: Vec<FoundRun>, token: String) -> anyhow::Result<Site> {
     ))
 }
 
-/// The address that a host has on this machine's loopback.
-async fn loopback(host: &str) -> anyhow::Result<IpAddr> {
-    let found = lookup_host((host, 0)).await;
-    let found: Vec<IpAddr> = match found {
-        Ok(found) => found.map(|address| address.ip()).collect(),
-        Err(error) => {
-            return Err(BadInput(format!(
-                "--host {host} is no address of this machine: {error}"
-            ))
-            .into());
-        }
+/// The first address that a host has.
+async fn address(host: &str) -> anyhow::Result<IpAddr> {
+    let unknown = |why: &dyn Display| {
+        BadInput(format!(
+            "--host {host} is no address of this machine: {why}"
+        ))
     };
-    match found.first() {
-        Some(first) if found.iter().all(IpAddr::is_loopback) => Ok(*first),
-        _ => {
-            let text = format!(
-                "--host {host} can be reached from other machines, and the page is not encrypted yet (TLS), so it is \
-                 served on loopback alone; from elsewhere: ssh -L {PORT}:{}:{PORT} THIS_MACHINE",
-                Ipv4Addr::LOCALHOST
-            );
-            Err(BadInput(text).into())
-        }
+    let mut found = lookup_host((host, 0)).await.map_err(|why| unknown(&why))?;
+    let first = found.next().ok_or_else(|| unknown(&"it has none"))?;
+    Ok(first.ip())
+}
+
+/// The user's certificate, or one that is made for this page where other machines reach it.
+fn certificate(arguments: &Arguments, host: IpAddr) -> anyhow::Result<Option<Certificate>> {
+    match (&arguments.certificate, &arguments.key) {
+        (Some(certificate), Some(key)) => Certificate::of_files(certificate, key).map(Some),
+        _ if host.is_loopback() => Ok(None),
+        _ => Certificate::for_hosts(vec![shown(&arguments.host, host), host.to_string()]).map(Some),
+    }
+}
+
+/// What others call the host: this machine's name for one that stands for all of its addresses.
+fn shown(named: &str, host: IpAddr) -> String {
+    match host.is_unspecified() {
+        true => uname().nodename().to_string_lossy().into_owned(),
+        false => named.to_owned(),
     }
 }
 
@@ -109,16 +136,109 @@ async fn listen(host: IpAddr, port: Option<u16>) -> anyhow::Result<TcpListener> 
     }
 }
 
+/// Where a page is.
+struct Address<'a> {
+    /// As it was asked for.
+    host: &'a str,
+    address: SocketAddr,
+    certificate: Option<&'a Certificate>,
+}
+
 /// What is said at the beginning.
-fn told(runs: &[FoundRun], address: SocketAddr, token: &str) -> String {
+fn told(runs: &[FoundRun], at: &Address<'_>, token: &str) -> String {
     let names: Vec<&str> = runs.iter().map(|run| run.config.name.as_str()).collect();
     let what = match names[..] {
         [name] => format!("run {name}"),
         _ => format!("{} runs: {}", names.len(), names.join(", ")),
     };
-    let port = address.port();
-    format!(
-        "{what}\nhttp://{address}/?token={token}\nCtrl-C ends the page, not the run; from elsewhere: ssh -L \
-         {port}:{address} THIS_MACHINE, then the same address"
-    )
+    let (address, port) = (at.address, at.address.port());
+    let ends = "Ctrl-C ends the page, not the run";
+    match at.certificate {
+        None => format!(
+            "{what}\nhttp://{address}/?token={token}\n{ends}; from elsewhere: ssh -L {port}:{address} THIS_MACHINE, then \
+             the same address"
+        ),
+        Some(Certificate { fingerprint, .. }) => {
+            let host = match shown(at.host, address.ip()) {
+                ip if ip.contains(':') => format!("[{ip}]"),
+                host => host,
+            };
+            format!(
+                "{what}\nhttps://{host}:{port}/?token={token}\nSHA-256 of its certificate, which a browser shows when it \
+                 does not know it:\n{fingerprint}\n{ends}"
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, Command, FromArgMatches};
+
+    use super::*;
+    use tradewind_folder::runtime::one_thread;
+
+    fn asked(words: &[&str]) -> Result<Arguments, clap::Error> {
+        let words = std::iter::once("watch").chain(words.iter().copied());
+        let matches = Arguments::augment_args(Command::new("watch")).try_get_matches_from(words)?;
+        Arguments::from_arg_matches(&matches)
+    }
+
+    #[test]
+    fn beyond_loopback_a_page_has_a_certificate() {
+        let told_of = |words: &[&str]| {
+            let arguments = asked(words).unwrap();
+            let host = one_thread().unwrap().block_on(address(&arguments.host))?;
+            let certificate = certificate(&arguments, host)?;
+            let at = Address {
+                host: &arguments.host,
+                address: (host, 7070).into(),
+                certificate: certificate.as_ref(),
+            };
+            anyhow::Ok(told(&[], &at, "secret"))
+        };
+        let clear = told_of(&[]).unwrap();
+        assert!(
+            clear.contains("\nhttp://127.0.0.1:7070/?token=secret\n"),
+            "{clear}"
+        );
+        let v6 = told_of(&["--host", "::1"]).unwrap();
+        assert!(v6.contains("\nhttp://[::1]:7070/"), "{v6}");
+        // Of a network for documentation, RFC 5737 and 3849: nothing is listened on.
+        let other = told_of(&["--host", "192.0.2.1"]).unwrap();
+        assert!(
+            other.contains("\nhttps://192.0.2.1:7070/?token=secret\n"),
+            "{other}"
+        );
+        let (_, fingerprint) = other.split_once("SHA-256").unwrap();
+        assert_eq!(
+            fingerprint.lines().nth(1).unwrap().split(':').count(),
+            32,
+            "{other}"
+        );
+        let v6 = told_of(&["--host", "2001:db8::1"]).unwrap();
+        assert!(v6.contains("\nhttps://[2001:db8::1]:7070/"), "{v6}");
+        let any = told_of(&["--host", "0.0.0.0"]).unwrap();
+        let name = uname().nodename().to_string_lossy().into_owned();
+        assert!(any.contains(&format!("\nhttps://{name}:7070/")), "{any}");
+        let nowhere = told_of(&["--host", "nowhere.invalid"])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            nowhere.starts_with("--host nowhere.invalid is no address of this machine: "),
+            "{nowhere}"
+        );
+        let files = [
+            "--certificate",
+            "/nowhere/own.pem",
+            "--key",
+            "/nowhere/own.key",
+        ];
+        let missing = told_of(&files).unwrap_err().to_string();
+        assert!(
+            missing.starts_with("--certificate /nowhere/own.pem: "),
+            "{missing}"
+        );
+        assert!(asked(&files[..2]).is_err());
+    }
 }
