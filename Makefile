@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo deny fuzz sanitize telemetry-bench attack demo-cosmoflow demo-hep demo-deepcam demo-climate-boxes data-cosmology data-hep data-hep-few check-hep data-climate check-climate test python python-test \
+.PHONY: demo deny fuzz sanitize sanitize-address sanitize-thread miri telemetry-bench attack demo-cosmoflow demo-hep demo-deepcam demo-climate-boxes data-cosmology data-hep data-hep-few check-hep data-climate check-climate test python python-test \
   python-examples python-torches python-torch-oldest python-torch-newest python-types python-bench wheel wheel-test watch-test example \
   chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick experiments-hep experiments-deepcam \
   time-to-target-cosmoflow time-to-target-deepcam mnist setup lint proto nccl nccl-check \
@@ -62,6 +62,7 @@ help:
 	@printf 'make time-to-target-cosmoflow, make time-to-target-deepcam  seconds to a target as MLPerf HPC counts them, with the copies of files\n'
 	@printf 'make fuzz   feed the readers of bytes from outside with inputs that are drawn at random: 10 s each (SECONDS=60, COUNT=1000000: longer)\n'
 	@printf 'make sanitize  run the tests of servers and clients under AddressSanitizer: half an hour on 2 cores the first time (PACKAGES="tradewind-server": fewer); SANITIZER=thread: races of threads, with a nightly toolchain\n'
+	@printf 'make miri   interpret tests of the bridge to libtorch with Miri, of a nightly toolchain\n'
 	@printf 'make deny   check licences, sources and known holes of all crates (deny.toml)\n'
 	@printf 'make nccl   build what groups on GPUs need beside libtorch; needs no GPU\n'
 	@printf 'make cuda   the same, and fetch NVIDIA'"'"'s libraries: for machines with GPUs\n'
@@ -210,6 +211,16 @@ sanitize-thread: setup
 	$(call say,building and running tests under ThreadSanitizer ($(PACKAGES)))
 	RUSTFLAGS='-Zsanitizer=thread $(RUSTFLAGS)' \
 	  cargo +$(NIGHTLY) test -Zbuild-std --tests --target $(HOST) --target-dir $(SANITIZE)/thread $(addprefix --package ,$(PACKAGES)) $(if $(TESTS),-- $(TESTS))
+
+# What of the worker's unsafe code calls nothing of libtorch, interpreted: memory that is used in a way that Rust does not
+# allow, though it goes well. C++ is not compiled for it, and nothing linked.
+MIRI := target/miri
+MIRI_TESTS := handed_over the_seal_for_the_c_side work_in_main_memory
+miri: setup
+	@$(call needs-nightly,miri,cargo +$(NIGHTLY) miri --version >/dev/null 2>&1)
+	$(call say,interpreting tests of the bridge to libtorch)
+	MIRIFLAGS='-Zmiri-disable-isolation $(MIRIFLAGS)' cargo +$(NIGHTLY) miri test --lib --target-dir $(MIRI) \
+	  --package tradewind-worker --features tch/doc-only -- $(MIRI_TESTS)
 
 # A component of a nightly toolchain, and what shows that it is there.
 NIGHTLY ?= nightly

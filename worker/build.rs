@@ -42,6 +42,10 @@ struct Libtorch {
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=csrc");
+    // Miri interprets what is Rust, and links nothing.
+    if env::var_os("CARGO_CFG_MIRI").is_some() {
+        return;
+    }
     let libtorch = if watched("LIBTORCH_USE_PYTORCH").is_some() {
         of_python().unwrap_or_else(|why| missing(&why))
     } else {
