@@ -95,6 +95,7 @@ cores = two_cores()
 spent: list[float] = []
 exchanges: list[float] = []
 medians: dict[str, list[float]] = {"ms off": [], "ms on": []}
+exchange_medians: dict[str, list[float]] = {"ms off": [], "ms on": []}
 for pair in range(options.pairs):
     first = free_port(servers)
     everything = {
@@ -119,7 +120,9 @@ for pair in range(options.pairs):
             exchanges.append(on_exchange / off_exchange)
             medians["ms off"].append(1e3 * off)
             medians["ms on"].append(1e3 * on)
+            exchange_medians["ms off"].append(1e3 * off_exchange)
+            exchange_medians["ms on"].append(1e3 * on_exchange)
     if received == 0 or answers == 0:
         raise SystemExit(f"{received} bytes of traces have come, and {answers} answers for Prometheus")
     told(f"after {pair + 1} of {options.pairs} pairs of runs: core-seconds of a step, all telemetry over none", spent, **medians)
-    told("an exchange", exchanges)
+    told("an exchange", exchanges, **exchange_medians)
