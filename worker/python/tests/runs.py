@@ -1,15 +1,11 @@
-"""How tests run a script: as the ranks of a launched run, or as the only rank, in a process that is forked.
+"""How tests run a script: as the ranks of a launched run, or as the only rank.
 
 A script is a function of a file of scripts, such as `scripts.py`. It tells the test what it does in files of the run's
 folder, which it finds as `TOLD` in its environment.
 """
 
-import faulthandler
-import functools
-import importlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,9 +13,12 @@ import time
 import unittest
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-ROOT = Path(__file__).resolve().parents[3]
+from forks import command_of
+
+FOLDER = Path(__file__).resolve().parent
+ROOT = FOLDER.parents[2]
 COMMAND = ROOT / "target/debug/tradewind"
 #: Seconds after which a test gives up.
 PATIENCE = 300
@@ -66,9 +65,9 @@ class Told:
 class Run(Told):
     """A launched run."""
 
-    def __init__(self, scripts: str, script: str, keys: Keys) -> None:
+    def __init__(self, command: list[str], keys: Keys) -> None:
         super().__init__(keys)
-        self._command = [sys.executable, str(Path(__file__).parent / scripts), script]
+        self._command = command
         self._begin()
 
     def _begin(self, *arguments: str) -> None:
@@ -128,11 +127,21 @@ class Alone(Told):
         text: What it has printed.
     """
 
-    def __init__(self, scripts: str, script: str, keys: Keys) -> None:
+    def __init__(self, command: list[str], keys: Keys) -> None:
         super().__init__(keys)
         self.environment["RUN"] = str(self.file)
-        self.status = _forks(scripts).run(script, self.told / "output", self.environment)
-        self.text = (self.told / "output").read_text()
+        ended = subprocess.run(
+            command,
+            env={**os.environ, **self.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.status, self.text = ended.returncode, ended.stdout
+
+
+_Run = TypeVar("_Run", Run, Alone)
 
 
 class RunCase(unittest.TestCase):
@@ -141,14 +150,17 @@ class RunCase(unittest.TestCase):
     #: The file that has the scripts.
     scripts = "scripts.py"
 
-    def launch(self, script: str, keys: Keys = {}, *, groups: Sequence[int] = (1,), samples: int = 800) -> Run:
-        return self._begin(Run, script, {"cluster.groups": groups, "train.samples": samples, **keys})
+    def launch(
+        self, script: str, keys: Keys = {}, *, groups: Sequence[int] = (1,), samples: int = 800, forked: bool = True
+    ) -> Run:
+        """`forked = False` is for what torch does when it is imported: each rank does that itself."""
+        command = command_of(self.scripts, script) if forked else [sys.executable, str(FOLDER / self.scripts), script]
+        return self._begin(Run(command, {"cluster.groups": groups, "train.samples": samples, **keys}))
 
     def alone(self, script: str, keys: Keys = {}, *, samples: int = 800) -> Alone:
-        return self._begin(Alone, script, {"train.samples": samples, **keys})
+        return self._begin(Alone(command_of(self.scripts, script), {"train.samples": samples, **keys}))
 
-    def _begin(self, kind: Callable[..., Any], script: str, keys: Keys) -> Any:
-        run = kind(self.scripts, script, keys)
+    def _begin(self, run: _Run) -> _Run:
         self.addCleanup(run.close)
         return run
 
@@ -170,67 +182,3 @@ class RunCase(unittest.TestCase):
             run = self.launch(script, keys, groups=of)
             run.until(lambda: words in run.logs())
             run.close()
-
-
-class _Forks:
-    """A process that has imported a file of scripts, and is forked for each script that is to run alone.
-
-    So torch is imported once, which takes longer than most scripts do. It is not the test's own process, which
-    computes, in threads.
-    """
-
-    def __init__(self, scripts: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, scripts],
-            # It has no threads, which would be missing in its children.
-            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        unittest.addModuleCleanup(self.close)
-
-    def run(self, script: str, output: Path, environment: dict[str, str]) -> int:
-        """Its status."""
-        json.dump([script, str(output), environment], self._process.stdin)
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-    def close(self) -> None:
-        # It reads to the end.
-        self._process.communicate()
-        _forks.cache_clear()
-
-
-_forks = functools.cache(_Forks)
-
-
-def _fork_scripts(scripts: str) -> None:
-    """Each line of input is a script; its status is printed when it has ended."""
-    sys.path[0] = os.path.dirname(__file__)
-    module = importlib.import_module(Path(scripts).stem)
-    for line in sys.stdin:
-        script, output, environment = json.loads(line)
-        child = os.fork()
-        if child == 0:
-            break
-        _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
-    else:
-        return
-    # In the child, which ends as any process of Python does.
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    printed = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(printed, 1)
-    os.dup2(printed, 2)
-    os.environ.update(environment)
-    sys.argv = [os.path.join(sys.path[0], scripts), script]
-    # One that hangs says where, and is killed.
-    faulthandler.register(signal.SIGALRM, chain=True)
-    signal.alarm(PATIENCE)
-    getattr(module, script)()
-
-
-if __name__ == "__main__":
-    _fork_scripts(sys.argv[1])

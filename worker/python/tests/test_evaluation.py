@@ -18,6 +18,7 @@ from torch.distributed import checkpoint
 
 import tradewind as tw
 from evaluating import Net, loss
+from forks import command_of
 from runs import ASYNC, COMMAND, PATIENCE, Alone, Keys, Run, RunCase, Told, text_of
 from scripts import model
 
@@ -203,7 +204,7 @@ class Saved(Case):
     @classmethod
     def setUpClass(cls) -> None:
         """One run for several tests."""
-        cls.saves = Alone(cls.scripts, "saves", {})
+        cls.saves = Alone(command_of(cls.scripts, "saves"), {})
         cls.addClassCleanup(cls.saves.close)
         assert cls.saves.status == 0, cls.saves.text
 
@@ -271,7 +272,7 @@ class WithoutALauncher(Case):
         self.assertEqual(run.lines("alone"), [[0, 0, 3, True]])
         self.assertEqual(run.lines("batches"), [1] * 100)
         # Nothing else is on disk.
-        self.assertEqual(sorted(path.name for path in run.told.iterdir()), ["alone", "batches", "output", "run.toml"])
+        self.assertEqual(sorted(path.name for path in run.told.iterdir()), ["alone", "batches", "run.toml"])
 
     def test_a_debugger_stops_in_it(self) -> None:
         told = Told(self.elsewhere)

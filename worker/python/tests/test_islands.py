@@ -236,7 +236,7 @@ class Memory(IslandCase):
                 del os.environ[name]
             with tempfile.TemporaryDirectory() as folder:
                 os.environ["MEMORY"] = folder
-                self.completes(self.launch("island", groups=[2], samples=32))
+                self.completes(self.launch("island", groups=[2], samples=32, forked=False))
                 peaks = {path.name: int(path.read_text()) for path in Path(folder).iterdir()}
         self.assertEqual(set(peaks), {f"{kind}-0-{rank}" for kind in ("training", "evaluation") for rank in (0, 1)})
         part = 2 * 4 * layers * (width * width + width) / 2

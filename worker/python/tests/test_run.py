@@ -140,7 +140,7 @@ class Runs(RunCase):
                 os.environ.pop("OMP_NUM_THREADS", None)
                 if said is not None:
                     os.environ["OMP_NUM_THREADS"] = said
-                run = self.launch("tells_threads", groups=[2], samples=32)
+                run = self.launch("tells_threads", groups=[2], samples=32, forked=False)
             self.completes(run)
             self.assertEqual(run.lines("training"), [[str(training), training]] * 2)
             self.assertEqual(run.lines("evaluation"), [[str(evaluation), evaluation]])
