@@ -4,6 +4,7 @@ Each rank of a test imports torch, which takes longer than the steps of most scr
 first; `python eager.py SCRIPT` runs a script of others so. Users' ranks and benches import torch as it is.
 """
 
+import ctypes
 import gc
 import os
 import runpy
@@ -48,6 +49,10 @@ _autograd.in_compiled_autograd_region = False
 if _dynamo.__name__ not in sys.modules:
     sys.modules |= {module.__name__: module for module in (_dynamo, _autograd)}
     torch._dynamo, _dynamo.compiled_autograd = _dynamo, _autograd
+
+# When all of Python has ended, the process does: otherwise libtorch takes down all of its tables, one by one.
+_libc = ctypes.CDLL(None)
+_libc.on_exit(_libc._exit, None)
 
 if __name__ == "__main__":
     sys.argv = sys.argv[1:]
