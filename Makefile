@@ -175,8 +175,7 @@ worlds: setup
 	$(call say,running all seeds of the simulated world)
 	TRADEWIND_SEEDS=all cargo test --workspace --test worlds --test clocks
 
-# Other inputs each time: what it finds has nothing to do with the change at hand, so that CI only replays the corpus.
-# Each target takes 10 s; SECONDS=60 and COUNT=1000000, seconds and inputs of each, set something else.
+# Other inputs each time, unless BOLERO_RANDOM_SEED is set, as in CI. Each target takes 10 s; SECONDS=60 and COUNT=1000000, seconds and inputs of each, set something else.
 FUZZ := target/fuzz
 fuzz: setup
 	@mkdir -p $(FUZZ) && rm -f $(FUZZ)/told

@@ -21,6 +21,14 @@ fn begin(folder: &TempDir) -> CoordinatorHandle {
     CoordinatorHandle::spawn(core, Some((disk, "here:1".into())), Origin::start())
 }
 
+fn server() -> Server {
+    Server {
+        incarnation: Incarnation(1),
+        address: "here:2".into(),
+        host: "here".into(),
+    }
+}
+
 /// A join and a question about it are decided together.
 #[tokio::test]
 async fn who_only_asks_hears_nothing_that_is_not_written_down() {
@@ -29,12 +37,7 @@ async fn who_only_asks_hears_nothing_that_is_not_written_down() {
     let run = RunId::new("r").unwrap();
     let status = |reply| Message::Status(run.clone(), reply);
     let (orders, _taken) = outbox();
-    let server = Server {
-        incarnation: Incarnation(1),
-        address: "here:2".into(),
-        host: "here".into(),
-    };
-    let register = |reply| Message::Register(ServerId(0), server, orders, reply);
+    let register = |reply| Message::Register(ServerId(0), server(), orders, reply);
     coordinator.call(register).await.unwrap();
     let unknown = coordinator.call(status).await.unwrap_err();
     assert!(matches!(unknown, CallError::Refused(_)), "{unknown:?}");
@@ -59,12 +62,7 @@ async fn a_coordinator_that_was_ended_hears_of_no_loss() {
     let folder = tempfile::tempdir().unwrap();
     let coordinator = begin(&folder);
     let (orders, mut taken) = outbox();
-    let server = Server {
-        incarnation: Incarnation(1),
-        address: "here:2".into(),
-        host: "here".into(),
-    };
-    let register = |reply| Message::Register(ServerId(0), server, orders, reply);
+    let register = |reply| Message::Register(ServerId(0), server(), orders, reply);
     let bond = coordinator.call(register).await.unwrap();
     coordinator.end().await;
     assert!(coordinator.is_over());
@@ -123,12 +121,7 @@ async fn a_server_that_takes_no_orders_while_thousands_join_keeps_its_bond() {
     let core = Coordinator::new(1, false, LEASE_MS);
     let coordinator = CoordinatorHandle::spawn(core, None, Origin::start());
     let (orders, mut taken) = outbox();
-    let server = Server {
-        incarnation: Incarnation(1),
-        address: "here:2".into(),
-        host: "here".into(),
-    };
-    let register = |reply| Message::Register(ServerId(0), server, orders, reply);
+    let register = |reply| Message::Register(ServerId(0), server(), orders, reply);
     coordinator.call(register).await.unwrap();
     let run = RunId::new("r").unwrap();
     for group in 0..JOINS {

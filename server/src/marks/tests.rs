@@ -2,6 +2,7 @@ use std::cell::Cell;
 use std::io::{BufRead, BufReader};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Stdio};
+use std::thread;
 
 use super::file::PAGE;
 use super::*;
@@ -81,6 +82,28 @@ fn marks_only_rise_and_are_kept_for_the_next_life() {
         }
         assert!(marks.told().is_empty());
     }
+}
+
+/// As a shard and the thread that raises its ceilings do, so that ThreadSanitizer sees them at it.
+#[test]
+fn ceilings_are_raised_while_marks_are_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut marks = open(folder.path(), 0..2);
+    let reserve = marks.reserve();
+    let noted = AtomicU64::new(0);
+    thread::scope(|scope| {
+        let raises = scope.spawn(|| {
+            for _ in 0..50 {
+                let version = noted.load(Ordering::Acquire);
+                reserve.ahead().unwrap();
+                assert!(reserve.0.covers(mark(1, version, 8 * version)), "{version}");
+            }
+        });
+        for version in (1..).take_while(|_| !raises.is_finished()) {
+            marks.note(1, 1, version, 8 * version);
+            noted.store(version, Ordering::Release);
+        }
+    });
 }
 
 #[test]
