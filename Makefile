@@ -175,7 +175,7 @@ worlds: setup
 	$(call say,running all seeds of the simulated world)
 	TRADEWIND_SEEDS=all cargo test --workspace --test worlds --test clocks
 
-# Other inputs each time, unless BOLERO_RANDOM_SEED is set, as in CI. Each target takes 10 s; SECONDS=60 and COUNT=1000000, seconds and inputs of each, set something else.
+# Other inputs each time. Each target takes 10 s; SECONDS=60 and COUNT=1000000, seconds and inputs of each, set something else.
 FUZZ := target/fuzz
 fuzz: setup
 	@mkdir -p $(FUZZ) && rm -f $(FUZZ)/told
@@ -211,8 +211,7 @@ sanitize-thread: setup
 	RUSTFLAGS='-Zsanitizer=thread $(RUSTFLAGS)' \
 	  cargo +$(NIGHTLY) test -Zbuild-std --tests --target $(HOST) --target-dir $(SANITIZE)/thread $(addprefix --package ,$(PACKAGES)) $(if $(TESTS),-- $(TESTS))
 
-# What of the worker's unsafe code calls nothing of libtorch, interpreted: memory that is used in a way that Rust does not
-# allow, though it goes well. C++ is not compiled for it, and nothing linked.
+# What of the worker's unsafe code calls nothing of libtorch. C++ is not compiled for it, and nothing linked.
 MIRI := target/miri
 MIRI_TESTS := handed_over the_seal_for_the_c_side work_in_main_memory
 miri: setup

@@ -1,6 +1,8 @@
 //! What a run looks like while it goes on and afterwards: `tradewind watch`, a page, and what `tradewind status`
 //! shows on the terminal.
 
+mod certificate;
+mod connections;
 mod curve;
 mod device;
 mod explain;
@@ -9,7 +11,6 @@ mod files;
 mod fixture;
 mod history;
 mod http;
-mod https;
 mod jobs;
 mod look;
 mod memory;

@@ -1,4 +1,4 @@
-//! `tradewind watch`: the page of runs, on this machine.
+//! `tradewind watch`: the page of runs, on loopback or for other machines.
 
 use std::fmt::Display;
 use std::io::ErrorKind;
@@ -16,8 +16,9 @@ use tradewind_launch::run::{Interruption, secret};
 use tradewind_process::Docs;
 use tradewind_process::log::say;
 
+use crate::certificate::Certificate;
+use crate::connections;
 use crate::http::{Site, router};
-use crate::https::{Certificate, Encrypted};
 use crate::observe::observe;
 use crate::targets;
 
@@ -57,7 +58,7 @@ async fn serve(arguments: &Arguments) -> anyhow::Result<()> {
     let host = address(&arguments.host).await?;
     let certificate = certificate(arguments, host)?;
     let runs = targets::find(&arguments.runs)?;
-    let listener = listen(host, arguments.port).await?;
+    let listener = listen(arguments, host).await?;
     let address = listener.local_addr()?;
     let token = secret()?;
     let mut interruption = Interruption::new()?;
@@ -71,14 +72,8 @@ async fn serve(arguments: &Arguments) -> anyhow::Result<()> {
         &token,
     ));
     let site = router(site(runs, token)?);
-    let served = async {
-        match certificate {
-            Some(certificate) => axum::serve(Encrypted::new(listener, certificate), site).await,
-            None => axum::serve(listener, site).await,
-        }
-    };
     tokio::select! {
-        ended = served => Ok(ended?),
+        () = connections::serve(listener, certificate, site) => Ok(()),
         // Browsers keep their connections for as long as there is news: nobody waits for them.
         _ = interruption.wait() => Ok(()),
     }
@@ -97,16 +92,31 @@ pub(crate) fn site(runs: Vec<FoundRun>, token: String) -> anyhow::Result<Site> {
     ))
 }
 
-/// The first address that a host has.
+/// An address of this host: one that other machines reach, if it has one.
 async fn address(host: &str) -> anyhow::Result<IpAddr> {
-    let unknown = |why: &dyn Display| {
-        BadInput(format!(
-            "--host {host} is no address of this machine: {why}"
-        ))
+    let found = lookup_host((host, 0)).await;
+    let found: Vec<IpAddr> = match found {
+        Ok(found) => found.map(|address| address.ip()).collect(),
+        Err(why) => return Err(not_here(host, &why)),
     };
-    let mut found = lookup_host((host, 0)).await.map_err(|why| unknown(&why))?;
-    let first = found.next().ok_or_else(|| unknown(&"it has none"))?;
-    Ok(first.ip())
+    let beyond = found.iter().find(|ip| !ip.is_loopback());
+    match (beyond, found.first()) {
+        (Some(ip), _) => Ok(*ip),
+        (None, Some(ip)) if host == "localhost" || host.parse::<IpAddr>().is_ok() => Ok(*ip),
+        // As many systems have it in /etc/hosts.
+        (None, Some(ip)) => Err(BadInput(format!(
+            "--host {host} is {ip} on this machine, which others do not reach: give an address that they do, or 0.0.0.0"
+        ))
+        .into()),
+        (None, None) => Err(not_here(host, &"it has none")),
+    }
+}
+
+fn not_here(host: &str, why: &dyn Display) -> anyhow::Error {
+    BadInput(format!(
+        "--host {host} is no address of this machine: {why}"
+    ))
+    .into()
 }
 
 /// The user's certificate, or one that is made for this page where other machines reach it.
@@ -126,11 +136,14 @@ fn shown(named: &str, host: IpAddr) -> String {
     }
 }
 
-async fn listen(host: IpAddr, port: Option<u16>) -> anyhow::Result<TcpListener> {
-    let wanted = port.unwrap_or(PORT);
+async fn listen(arguments: &Arguments, host: IpAddr) -> anyhow::Result<TcpListener> {
+    let wanted = arguments.port.unwrap_or(PORT);
     match TcpListener::bind((host, wanted)).await {
-        Err(error) if port.is_none() && error.kind() == ErrorKind::AddrInUse => {
+        Err(why) if arguments.port.is_none() && why.kind() == ErrorKind::AddrInUse => {
             TcpListener::bind((host, 0)).await.context("cannot listen")
+        }
+        Err(why) if why.kind() == ErrorKind::AddrNotAvailable => {
+            Err(not_here(&arguments.host, &why))
         }
         listener => listener.with_context(|| format!("cannot listen on port {wanted}")),
     }

@@ -90,7 +90,8 @@ fn ceilings_are_raised_while_marks_are_noted() {
     let folder = tempfile::tempdir().unwrap();
     let mut marks = open(folder.path(), 0..2);
     let reserve = marks.reserve();
-    let noted = AtomicU64::new(0);
+    marks.note(1, 1, 1, 8);
+    let noted = AtomicU64::new(1);
     thread::scope(|scope| {
         let raises = scope.spawn(|| {
             for _ in 0..50 {
@@ -99,7 +100,7 @@ fn ceilings_are_raised_while_marks_are_noted() {
                 assert!(reserve.0.covers(mark(1, version, 8 * version)), "{version}");
             }
         });
-        for version in (1..).take_while(|_| !raises.is_finished()) {
+        for version in (2..).take_while(|_| !raises.is_finished()) {
             marks.note(1, 1, version, 8 * version);
             noted.store(version, Ordering::Release);
         }

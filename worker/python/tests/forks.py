@@ -1,6 +1,6 @@
 """Scripts as forks of a process that has imported them, so that all ranks of a file of tests import torch once.
 
-The import takes longer than most scripts do. A rank's process is `forked.py`, and its fork is what it would be itself.
+The import takes longer than most scripts do. The launcher starts `forked.py` as a rank; the script itself runs in a fork.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-#: Seconds after which a script says where it is, and is killed.
+#: Seconds after which a test gives up; a script says then where it is, and is killed.
 PATIENCE = 300
 
 
@@ -84,6 +84,8 @@ def _fork(scripts: str, listens: socket.socket) -> None:
 
 def _watch(child: int, asked: socket.socket) -> None:
     """Tells who has asked for it what process it is, and how it ended; kills it when that one is gone."""
+    # Ctrl-C reaches this process as well. It goes on, so that the fork is killed.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(BrokenPipeError):
         asked.sendall(f"{child}\n".encode())
     ends = os.pidfd_open(child)

@@ -15,13 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from forks import command_of
+from forks import PATIENCE, command_of
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[2]
 COMMAND = ROOT / "target/debug/tradewind"
-#: Seconds after which a test gives up.
-PATIENCE = 300
 
 #: Keys of a run's file, by their whole names.
 Keys = Mapping[str, object]

@@ -7,6 +7,7 @@ use serde_json::Value;
 use tradewind_folder::runtime::one_thread;
 
 use super::*;
+use crate::connections::serve;
 use crate::fixture::{rows, with_faults};
 use crate::serve::site;
 use crate::targets;
@@ -32,7 +33,7 @@ impl Served {
             told.send(listener.local_addr().unwrap()).unwrap();
             let site = site(targets::find(&folders).unwrap(), token).unwrap();
             tokio::select! {
-                ended = axum::serve(listener, router(site)) => ended.unwrap(),
+                () = serve(listener, None, router(site)) => {}
                 _ = ends => {}
             }
         };

@@ -2,7 +2,7 @@
 //! bound or be believed that was changed: each target says what must hold.
 //!
 //! As ordinary tests the targets replay their examples and what is in `corpus/`, the same each time. `make fuzz` draws
-//! inputs at random besides: what they find has nothing to do with the change at hand.
+//! inputs at random besides: what they find may be older than the change at hand.
 
 mod codecs;
 mod configuration;

@@ -820,24 +820,34 @@ fn a_sample_is_read_although_processes_were_started_while_it_was_written() {
     let folder = tempfile::tempdir().unwrap();
     let fields = [Field::new("x", Kind::F32, &[1])];
     let layout = "x=x".parse().unwrap();
-    let done = AtomicBool::new(false);
+    let over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let others = scope.spawn(|| {
+        scope.spawn(|| {
             let mut others = Vec::new();
-            while !done.load(Ordering::Relaxed) && others.len() < 500 {
-                others.push(Command::new("sleep").arg("60").spawn().unwrap());
+            while !over.load(Ordering::Relaxed) {
+                if others.len() < 100 {
+                    others.push(Command::new("sleep").arg("10").spawn().unwrap());
+                }
             }
-            others
+            for mut other in others {
+                other.kill().unwrap();
+                other.wait().unwrap();
+            }
         });
+        let _over = SetWhenDropped(&over);
         for sample in 0..200 {
             let path = folder.path().join(format!("{sample}.h5"));
             write_sample(&path, &fields, &[vec![0; 4]]).unwrap();
             Hdf5Folder::open(&path, Some(&layout)).unwrap();
         }
-        done.store(true, Ordering::Relaxed);
-        for mut other in others.join().unwrap() {
-            other.kill().unwrap();
-            other.wait().unwrap();
-        }
     });
+}
+
+/// Also where a test fails.
+struct SetWhenDropped<'a>(&'a AtomicBool);
+
+impl Drop for SetWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }

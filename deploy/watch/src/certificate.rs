@@ -1,39 +1,26 @@
-//! The page under TLS, as it is served beyond loopback: with a certificate of the user's, or with one that is made for
-//! this page alone and whose fingerprint is told.
+//! The certificate of a page under TLS: one of the user's, or one that is made for this page alone and whose fingerprint
+//! is told.
 
 use std::fmt::Write as _;
-use std::io;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
-use axum::serve::Listener;
 use rcgen::{CertificateParams, KeyPair};
 use ring::digest::{SHA256, digest};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
-use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::ParsedCertificate;
 use tokio_rustls::rustls::version::TLS13;
-use tokio_rustls::server::TlsStream;
 use tradewind_folder::input::BadInput;
-
-/// Handshakes that go on at a time; who comes then waits for the first of them to end.
-const HANDSHAKES_MAX: usize = 64;
-
-/// How long a browser may take for one.
-const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// What the page shows to prove where it is.
 #[derive(Clone)]
 pub(crate) struct Certificate {
-    acceptor: TlsAcceptor,
+    pub(crate) acceptor: TlsAcceptor,
     /// SHA-256 of the certificate as browsers show it, hexadecimal with colons.
     pub(crate) fingerprint: String,
 }
@@ -47,9 +34,11 @@ impl Certificate {
         let chain: Result<Vec<_>, _> =
             CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
         let chain = chain.map_err(|why| unusable("certificate", certificate, &why))?;
-        if chain.is_empty() {
+        let Some(first) = chain.first() else {
             return Err(unusable("certificate", certificate, &"it has none as PEM"));
-        }
+        };
+        ParsedCertificate::try_from(first)
+            .map_err(|why| unusable("certificate", certificate, &why))?;
         let own = PrivateKeyDer::from_pem_file(key).map_err(|why| unusable("key", key, &why))?;
         Self::new(chain, own).map_err(|why| unusable("key", key, &why))
     }
@@ -89,52 +78,6 @@ fn unusable(option: &str, path: &Path, why: &dyn std::fmt::Display) -> anyhow::E
     BadInput(format!("--{option} {}: {why}", path.display())).into()
 }
 
-/// Connections whose handshake has gone well.
-pub(crate) struct Encrypted {
-    listener: TcpListener,
-    certificate: Certificate,
-    handshakes: JoinSet<Option<(TlsStream<TcpStream>, SocketAddr)>>,
-}
-
-impl Encrypted {
-    pub(crate) fn new(listener: TcpListener, certificate: Certificate) -> Self {
-        Self {
-            listener,
-            certificate,
-            handshakes: JoinSet::new(),
-        }
-    }
-}
-
-impl Listener for Encrypted {
-    type Io = TlsStream<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        loop {
-            // One that speaks no TLS, or too slowly, is forgotten, and keeps nobody else waiting.
-            tokio::select! {
-                Some(ended) = self.handshakes.join_next() => {
-                    if let Ok(Some(connected)) = ended {
-                        return connected;
-                    }
-                }
-                (stream, address) = Listener::accept(&mut self.listener), if self.handshakes.len() < HANDSHAKES_MAX => {
-                    let acceptor = self.certificate.acceptor.clone();
-                    self.handshakes.spawn(async move {
-                        let shaken = timeout(HANDSHAKE, acceptor.accept(stream)).await;
-                        Some((shaken.ok()?.ok()?, address))
-                    });
-                }
-            }
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -142,12 +85,14 @@ mod tests {
     use axum::Router;
     use axum::routing::get;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
     use tokio_rustls::TlsConnector;
     use tokio_rustls::rustls::pki_types::ServerName;
     use tokio_rustls::rustls::{ClientConfig, RootCertStore};
     use tradewind_folder::runtime::one_thread;
 
     use super::*;
+    use crate::connections::serve;
 
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
@@ -181,17 +126,15 @@ mod tests {
             let serves = |shown: Certificate| async {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 let address = listener.local_addr().unwrap();
-                let listener = Encrypted::new(listener, shown);
-                let served = axum::serve(listener, page.clone()).into_future();
-                (address, tokio::spawn(served))
+                (
+                    address,
+                    tokio::spawn(serve(listener, Some(shown), page.clone())),
+                )
             };
             let named = ServerName::try_from("localhost").unwrap();
             let (address, served) = serves(shown).await;
-            // They say nothing, and keep nobody else waiting.
-            let mut silent = Vec::new();
-            for _ in 0..HANDSHAKES_MAX - 1 {
-                silent.push(TcpStream::connect(address).await.unwrap());
-            }
+            // It says nothing, and keeps nobody else waiting.
+            let _silent = TcpStream::connect(address).await.unwrap();
             let mut clear = TcpStream::connect(address).await.unwrap();
             clear.write_all(REQUEST).await.unwrap();
             let mut answer = Vec::new();
@@ -232,6 +175,8 @@ mod tests {
         fs::write(path("own.key"), key).unwrap();
         fs::write(path("other.key"), made().1).unwrap();
         fs::write(path("empty"), "").unwrap();
+        let garbage = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        fs::write(path("garbage.pem"), garbage).unwrap();
         let error = |own: &str, key: &str| {
             let made = Certificate::of_files(&path(own), &path(key));
             made.err().map(|error| error.to_string())
@@ -241,6 +186,7 @@ mod tests {
         for (own, key, begins) in [
             ("missing", "own.key", told("certificate", "missing")),
             ("empty", "own.key", told("certificate", "empty")),
+            ("garbage.pem", "own.key", told("certificate", "garbage.pem")),
             ("own.pem", "missing", told("key", "missing")),
             ("own.pem", "empty", told("key", "empty")),
             ("own.pem", "own.pem", told("key", "own.pem")),
