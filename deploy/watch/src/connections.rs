@@ -33,6 +33,7 @@ pub(crate) async fn serve(
         // Of axum, as it waits where the process has no descriptors left.
         let (stream, _) = Listener::accept(&mut listener).await;
         let (certificate, site) = (certificate.clone(), site.clone());
+        // Not supervised: a browser has one connection less, and asks again.
         tokio::spawn(async move {
             let _place = place;
             match certificate {
