@@ -21,7 +21,7 @@ use crate::otlp::{
 use crate::{LOST, Span, Told, Who};
 
 /// Spans of a message: with some 200 bytes each a tenth of what collectors take unless told otherwise, 4 MiB.
-const TOGETHER_MAX: usize = 2048;
+pub(crate) const TOGETHER_MAX: usize = 2048;
 
 /// How long the first of them waits for others.
 const TOGETHER: Duration = Duration::from_secs(2);

@@ -5,6 +5,7 @@ use tokio::runtime::Runtime;
 
 use super::*;
 use crate::otlp::{ExportRequest, KeyValue, SpanMessage, Value};
+use crate::send::TOGETHER_MAX;
 use crate::testing::collect;
 
 fn span(who: Who, clock: u64) -> Span {
@@ -108,7 +109,8 @@ fn nobody_waits_for_a_collector_and_what_is_lost_is_counted() {
     let before = lost();
     let told = 3 * WAITING_MAX;
     (0..told).for_each(|clock| tracer.tell("r", span(Who::Group, clock as u64)));
-    let most = (WAITING_MAX + 2 * 512) as u64;
+    // Those that wait, and those that are being sent.
+    let most = (WAITING_MAX + TOGETHER_MAX) as u64;
     let lost = lost() - before;
     assert!(lost >= told as u64 - most, "{lost}");
     assert!(Tracer::start("no address", String::new(), b"", runtime.handle()).is_err());
