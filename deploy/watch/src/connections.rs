@@ -22,7 +22,12 @@ const CONNECTIONS_MAX: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Answers whoever connects, until it is dropped.
-pub(crate) async fn serve(
+pub(crate) async fn serve(listener: TcpListener, certificate: Option<Certificate>, site: Router) {
+    serve_with(PATIENCE, listener, certificate, site).await;
+}
+
+async fn serve_with(
+    patience: Duration,
     mut listener: TcpListener,
     certificate: Option<Certificate>,
     site: Router,
@@ -37,11 +42,11 @@ pub(crate) async fn serve(
         tokio::spawn(async move {
             let _place = place;
             match certificate {
-                None => answer(stream, site).await,
+                None => answer(patience, stream, site).await,
                 Some(certificate) => {
-                    let shaken = timeout(PATIENCE, certificate.acceptor.accept(stream)).await;
+                    let shaken = timeout(patience, certificate.acceptor.accept(stream)).await;
                     if let Ok(Ok(stream)) = shaken {
-                        answer(stream, site).await;
+                        answer(patience, stream, site).await;
                     }
                 }
             }
@@ -49,11 +54,34 @@ pub(crate) async fn serve(
     }
 }
 
-async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, site: Router) {
+async fn answer(patience: Duration, stream: impl AsyncRead + AsyncWrite + Unpin, site: Router) {
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    http.timer(TokioTimer::new()).header_read_timeout(patience);
     // A browser that goes away is nobody's fault.
     let _ = http
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(site))
         .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_asks_for_nothing_is_not_kept() {
+        let made = Certificate::for_hosts(vec!["localhost".into()]).unwrap();
+        for certificate in [None, Some(made)] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let soon = Duration::from_millis(100);
+            let served = tokio::spawn(serve_with(soon, listener, certificate, Router::new()));
+            let mut silent = TcpStream::connect(address).await.unwrap();
+            let ended = timeout(2 * PATIENCE, silent.read_to_end(&mut Vec::new())).await;
+            assert!(ended.is_ok(), "it is kept");
+            served.abort();
+        }
+    }
 }
