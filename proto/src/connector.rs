@@ -57,6 +57,7 @@ impl tower_service::Service<Uri> for Connector {
             let authority = uri.authority().map_or("", |authority| authority.as_str());
             let connection = TcpStream::connect(authority).await?;
             socket::tune(&connection);
+            socket::give_up_in_time(&connection);
             let Some(tls) = tls else {
                 return Ok(TokioIo::new(Connected::Clear(connection)));
             };

@@ -13,6 +13,10 @@ const PROBE: Duration = Duration::from_secs(5);
 /// Probes without an answer after which the peer is gone.
 const PROBES: u32 = 3;
 
+/// How long what was sent waits for the peer's system to have room for it, or to say that it has come: as long as
+/// silence is probed.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(5 * (1 + PROBES as u64));
+
 /// Small messages leave at once, and a host that is gone is noticed. Between processes of one machine there is no congestion to
 /// control, and the pacing of BBR, many systems' default, costs up to a third of the rate: such
 /// connections use Reno. Whatever the system refuses stays as it is.
@@ -31,4 +35,10 @@ pub fn tune_fd(socket: impl AsFd, loopback: bool) {
     if loopback {
         let _ = sockopt::set_tcp_congestion(&socket, "reno");
     }
+}
+
+/// At the end that connects, besides: a host that goes while something is on the way to it is noticed as one that
+/// goes while nothing is. (Not at a server: a rank may be stopped for as long as its group waits for it.)
+pub fn give_up_in_time(connection: &TcpStream) {
+    let _ = sockopt::set_tcp_user_timeout(connection, UNACKNOWLEDGED.as_millis() as u32);
 }

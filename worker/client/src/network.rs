@@ -18,7 +18,7 @@ pub const PAUSE: Duration = Duration::from_millis(100);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A peer that answers no ping for so long is gone.
-const PING: Duration = Duration::from_secs(5);
+pub(crate) const PING: Duration = Duration::from_secs(5);
 
 /// A runtime for exchanges: the thread that blocks on it and no other. Everything that a connection
 /// does is done there, so nothing is handed from thread to thread; and nothing moves while nobody
@@ -47,8 +47,31 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// Connects to host:port.
+    /// Connects to host:port, on a runtime that goes on all the time: a peer whose process hangs answers no pings.
     pub async fn connect(&self, address: &str) -> Result<Authorized, tonic::Status> {
+        self.connect_to(address, |endpoint| {
+            endpoint
+                .http2_keep_alive_interval(PING)
+                .keep_alive_timeout(PING)
+                .keep_alive_while_idle(true)
+        })
+        .await
+    }
+
+    /// Connects to host:port for exchanges, on a [`wire`]. No pings are sent: an answer that came after an exchange
+    /// would be read in the next one, and be too late by then.
+    pub(crate) async fn connect_for_exchanges(
+        &self,
+        address: &str,
+    ) -> Result<Authorized, tonic::Status> {
+        self.connect_to(address, |endpoint| endpoint).await
+    }
+
+    async fn connect_to(
+        &self,
+        address: &str,
+        kept: impl FnOnce(Endpoint) -> Endpoint,
+    ) -> Result<Authorized, tonic::Status> {
         CONNECTS.fetch_add(1, Ordering::Relaxed);
         let unavailable = |e: tonic::transport::Error| {
             let mut text = e.to_string();
@@ -59,15 +82,13 @@ impl Reach {
             }
             tonic::Status::unavailable(text)
         };
-        let channel = Endpoint::try_from(format!("http://{address}"))
+        let endpoint = Endpoint::try_from(format!("http://{address}"))
             .map_err(unavailable)?
             .connect_timeout(CONNECT_TIMEOUT)
             .max_frame_size(HTTP2_FRAME_BYTES)
-            .http2_keep_alive_interval(PING)
-            .keep_alive_timeout(PING)
-            .keep_alive_while_idle(true)
             .initial_stream_window_size(WINDOW_BYTES)
-            .initial_connection_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES);
+        let channel = kept(endpoint)
             .connect_with_connector(self.credentials.connector())
             .await
             .map_err(unavailable)?;

@@ -34,7 +34,7 @@ pub(crate) struct Down {
 impl Stream {
     /// Connects to host:port and opens the stream.
     pub(crate) async fn open(reach: &Reach, address: &str) -> Result<Self, Status> {
-        let mut channel = reach.connect(address).await?;
+        let mut channel = reach.connect_for_exchanges(address).await?;
         let (up, frames) = mpsc::channel(FRAMES_OUT_MAX);
         let request = http::Request::post(format!("http://{address}/{SERVICE_NAME}/Exchange"))
             .header(

@@ -10,7 +10,7 @@ use super::*;
 use crate::core::session::Session;
 use crate::directory::testing::holding;
 use crate::exchange::Exchange;
-use crate::network::PAUSE;
+use crate::network::{PAUSE, PING};
 use crate::testing::{Does, FakeShard};
 
 /// For a slow and noisy machine.
@@ -191,4 +191,27 @@ async fn a_refusal_ends_the_exchange() {
     let error = error.unwrap_err();
     assert!(matches!(error, ExchangeError::Refused { .. }), "{error}");
     assert!(error.to_string().contains(&running.address), "{error}");
+}
+
+/// As a rank that computes for long: its exchanges' runtime stands still, also with an answer on its way that nobody
+/// waits for.
+#[test]
+fn one_between_long_steps_keeps_its_connection() {
+    let shard = FakeShard::new(|frame| applied(frame, 1.0));
+    let running = shard.run();
+    let (directory, _news) = Directory::new(holding(3, Some((0, &running.address))));
+    let wire = crate::network::wire().unwrap();
+    let mut exchange = exchange(&directory, Duration::ZERO);
+    let mut values = vec![0.0; 12];
+    wire.block_on(push(&mut exchange, &mut values)).unwrap();
+    for _ in 0..2 {
+        std::thread::sleep(PING + Duration::from_millis(100));
+        // What is due by now is done, and not what follows from it.
+        wire.block_on(async {
+            tokio::task::yield_now().await;
+            tokio::task::yield_now().await;
+        });
+    }
+    wire.block_on(push(&mut exchange, &mut values)).unwrap();
+    assert_eq!((shard.heard().len(), running.connections()), (6, 1));
 }
