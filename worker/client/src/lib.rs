@@ -57,6 +57,7 @@ pub mod recorder;
 pub mod replica;
 pub mod saving;
 mod sender;
+mod small_frames;
 pub mod step;
 pub mod stopwatch;
 mod stream;

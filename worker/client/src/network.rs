@@ -9,8 +9,10 @@ use tonic::transport::{Channel, Endpoint};
 use tradewind_proto::auth::{Credentials, ShowToken};
 use tradewind_proto::limits::{HTTP2_FRAME_BYTES, WINDOW_BYTES};
 
-/// A connection that shows the fleet's token.
-pub type Authorized = InterceptedService<Channel, ShowToken>;
+use crate::small_frames::SmallFrames;
+
+/// A connection for calls that shows the fleet's token.
+pub type Authorized = InterceptedService<SmallFrames<Channel>, ShowToken>;
 
 /// Pause before the second try, on average; later ones are longer (`away.rs`).
 pub const PAUSE: Duration = Duration::from_millis(100);
@@ -49,13 +51,14 @@ pub struct Reach {
 impl Reach {
     /// Connects to host:port, on a runtime that goes on all the time: a peer whose process hangs answers no pings.
     pub async fn connect(&self, address: &str) -> Result<Authorized, tonic::Status> {
-        self.connect_to(address, |endpoint| {
+        let pinging = |endpoint: Endpoint| {
             endpoint
                 .http2_keep_alive_interval(PING)
                 .keep_alive_timeout(PING)
                 .keep_alive_while_idle(true)
-        })
-        .await
+        };
+        let channel = SmallFrames(self.channel(address, pinging).await?);
+        Ok(InterceptedService::new(channel, self.credentials.show()))
     }
 
     /// Connects to host:port for exchanges, on a [`wire`]. No pings are sent: an answer that came after an exchange
@@ -63,15 +66,16 @@ impl Reach {
     pub(crate) async fn connect_for_exchanges(
         &self,
         address: &str,
-    ) -> Result<Authorized, tonic::Status> {
-        self.connect_to(address, |endpoint| endpoint).await
+    ) -> Result<InterceptedService<Channel, ShowToken>, tonic::Status> {
+        let channel = self.channel(address, |endpoint| endpoint).await?;
+        Ok(InterceptedService::new(channel, self.credentials.show()))
     }
 
-    async fn connect_to(
+    async fn channel(
         &self,
         address: &str,
         kept: impl FnOnce(Endpoint) -> Endpoint,
-    ) -> Result<Authorized, tonic::Status> {
+    ) -> Result<Channel, tonic::Status> {
         CONNECTS.fetch_add(1, Ordering::Relaxed);
         let unavailable = |e: tonic::transport::Error| {
             let mut text = e.to_string();
@@ -88,10 +92,9 @@ impl Reach {
             .max_frame_size(HTTP2_FRAME_BYTES)
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES);
-        let channel = kept(endpoint)
+        kept(endpoint)
             .connect_with_connector(self.credentials.connector())
             .await
-            .map_err(unavailable)?;
-        Ok(InterceptedService::new(channel, self.credentials.show()))
+            .map_err(unavailable)
     }
 }
