@@ -1,5 +1,6 @@
 //! Wire ↔ common, once, at the edge: inside, types are strict.
 
+use std::iter::repeat_n;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,7 +10,7 @@ use tradewind_common::compress::Compression;
 use tradewind_common::data::DataSets;
 use tradewind_common::layout::{TensorKind, TensorSpec};
 use tradewind_common::loss::Loss;
-use tradewind_common::spec::{FaultSpec, Frozen, RunSpec};
+use tradewind_common::spec::{FaultSpec, Frozen, GROUPS_MAX, RunSpec};
 use tradewind_common::{Clock, RunId};
 
 use crate::limits::COUNT_MAX;
@@ -150,11 +151,34 @@ impl From<v1::FrozenTensor> for Frozen {
     }
 }
 
+/// Group sizes as groups that follow each other and are alike.
+fn alike(sizes: &[u32]) -> Vec<v1::GroupsAlike> {
+    let alike = sizes.chunk_by(|one, next| one == next);
+    let counted = alike.map(|alike| v1::GroupsAlike {
+        groups: alike.len() as u32,
+        ranks: alike[0],
+    });
+    counted.collect()
+}
+
+/// The way back, within the room for as many groups as there may be.
+fn each(alike: Vec<v1::GroupsAlike>) -> Result<Vec<u32>, Malformed> {
+    let groups: u64 = alike.iter().map(|alike| u64::from(alike.groups)).sum();
+    if groups > GROUPS_MAX as u64 {
+        let problem = format!("there are {groups}, of at most {GROUPS_MAX}");
+        return Err(malformed("groups", problem));
+    }
+    let sizes = alike.into_iter();
+    let sizes = sizes.flat_map(|alike| repeat_n(alike.ranks, alike.groups as usize));
+    Ok(sizes.collect())
+}
+
 impl From<&RunSpec> for v1::RunSpec {
     fn from(spec: &RunSpec) -> Self {
         Self {
             seed: spec.seed,
-            group_sizes: spec.group_sizes.clone(),
+            groups: alike(&spec.group_sizes),
+            group_sizes: Vec::new(),
             tensors: spec.tensors.iter().map(Into::into).collect(),
             bucket_bytes: spec.bucket_bytes.map(|size| size as u64),
             block_bytes: spec.block_bytes as u64,
@@ -194,7 +218,10 @@ impl TryFrom<v1::RunSpec> for RunSpec {
         let tensors = spec.tensors.into_iter().map(TryInto::try_into);
         Ok(Self {
             seed: spec.seed,
-            group_sizes: spec.group_sizes,
+            group_sizes: match spec.groups.is_empty() {
+                true => spec.group_sizes,
+                false => each(spec.groups)?,
+            },
             tensors: tensors.collect::<Result<_, _>>()?,
             bucket_bytes: spec.bucket_bytes.map(size),
             block_bytes: size(spec.block_bytes),
@@ -244,5 +271,53 @@ pub fn dtype(compression: Compression) -> v1::DType {
         Compression::Bf16 => v1::DType::DtypeBf16,
         Compression::Int8 => v1::DType::DtypeInt8,
         Compression::TopK { .. } => v1::DType::DtypeTopK,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+
+    fn wire(sizes: &[u32]) -> v1::RunSpec {
+        (&RunSpec::plain(sizes.to_vec(), Vec::new(), 64)).into()
+    }
+
+    #[test]
+    fn groups_are_said_in_short_and_come_back() {
+        let many = wire(&[1; 10_000]);
+        assert_eq!(many.groups.len(), 1);
+        let longer = many.encoded_len() - wire(&[1]).encoded_len();
+        assert!(longer <= 4, "{longer} bytes more for 10,000 groups");
+
+        for sizes in [vec![4, 4, 2, 4], vec![3], vec![1; 10_000], Vec::new()] {
+            let back = RunSpec::try_from(wire(&sizes)).unwrap();
+            assert_eq!(back.group_sizes, sizes);
+        }
+    }
+
+    #[test]
+    fn what_older_versions_have_written_is_read() {
+        let older = v1::RunSpec {
+            groups: Vec::new(),
+            group_sizes: vec![4, 4, 2],
+            ..wire(&[1])
+        };
+        assert_eq!(RunSpec::try_from(older).unwrap().group_sizes, [4, 4, 2]);
+    }
+
+    #[test]
+    fn more_groups_than_there_may_be_take_no_memory() {
+        let many = |groups| v1::GroupsAlike { groups, ranks: 1 };
+        let spec = v1::RunSpec {
+            groups: vec![many(65_536), many(u32::MAX), many(u32::MAX)],
+            ..wire(&[1])
+        };
+        let error = RunSpec::try_from(spec).unwrap_err().to_string();
+        assert!(
+            error.contains("groups: there are 8590000126, of at most 65536"),
+            "{error}"
+        );
     }
 }

@@ -114,11 +114,22 @@ pub struct FrozenTensor {
     #[prost(fixed64, tag = "2")]
     pub digest: u64,
 }
+/// Groups that follow each other and have as many ranks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupsAlike {
+    #[prost(uint32, tag = "1")]
+    pub groups: u32,
+    #[prost(uint32, tag = "2")]
+    pub ranks: u32,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RunSpec {
     #[prost(uint64, tag = "1")]
     pub seed: u64,
-    /// Ranks of each group; the index is the group's number. At most 65,536 groups.
+    /// In the order of their numbers, at most 65,536 groups. Every rank says this, so it is short.
+    #[prost(message, repeated, tag = "72")]
+    pub groups: ::prost::alloc::vec::Vec<GroupsAlike>,
+    /// Ranks of each group, in the place of `groups`: what older versions have written.
     #[prost(uint32, repeated, tag = "2")]
     pub group_sizes: ::prost::alloc::vec::Vec<u32>,
     /// In the model's order of creation. The layout (docs/protocol.md) follows from tensors,
