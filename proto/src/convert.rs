@@ -218,10 +218,7 @@ impl TryFrom<v1::RunSpec> for RunSpec {
         let tensors = spec.tensors.into_iter().map(TryInto::try_into);
         Ok(Self {
             seed: spec.seed,
-            group_sizes: match spec.groups.is_empty() {
-                true => spec.group_sizes,
-                false => each(spec.groups)?,
-            },
+            group_sizes: [each(spec.groups)?, spec.group_sizes].concat(),
             tensors: tensors.collect::<Result<_, _>>()?,
             bucket_bytes: spec.bucket_bytes.map(size),
             block_bytes: size(spec.block_bytes),
@@ -298,13 +295,12 @@ mod tests {
     }
 
     #[test]
-    fn what_older_versions_have_written_is_read() {
-        let older = v1::RunSpec {
-            groups: Vec::new(),
-            group_sizes: vec![4, 4, 2],
-            ..wire(&[1])
+    fn groups_that_are_not_counted_come_after_those_that_are() {
+        let said = v1::RunSpec {
+            group_sizes: vec![4, 2],
+            ..wire(&[3, 3])
         };
-        assert_eq!(RunSpec::try_from(older).unwrap().group_sizes, [4, 4, 2]);
+        assert_eq!(RunSpec::try_from(said).unwrap().group_sizes, [3, 3, 4, 2]);
     }
 
     #[test]

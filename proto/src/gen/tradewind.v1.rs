@@ -114,7 +114,7 @@ pub struct FrozenTensor {
     #[prost(fixed64, tag = "2")]
     pub digest: u64,
 }
-/// Groups that follow each other and have as many ranks.
+/// Groups that follow each other and have the same number of ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GroupsAlike {
     #[prost(uint32, tag = "1")]
@@ -129,7 +129,7 @@ pub struct RunSpec {
     /// In the order of their numbers, at most 65,536 groups. Every rank says this, so it is short.
     #[prost(message, repeated, tag = "72")]
     pub groups: ::prost::alloc::vec::Vec<GroupsAlike>,
-    /// Ranks of each group, in the place of `groups`: what older versions have written.
+    /// Ranks of each further group: the same for who does not count them.
     #[prost(uint32, repeated, tag = "2")]
     pub group_sizes: ::prost::alloc::vec::Vec<u32>,
     /// In the model's order of creation. The layout (docs/protocol.md) follows from tensors,

@@ -73,6 +73,7 @@ fn spec(group_sizes: &[u32]) -> RunSpec {
     let alone = group_sizes.iter().all(|size| *size == 1);
     RunSpec {
         seed: 1,
+        groups: Vec::new(),
         group_sizes: group_sizes.to_vec(),
         tensors: vec![tensor("a", 6), tensor("b", 4)],
         bucket_bytes: Some(16),

@@ -2,7 +2,9 @@
 
 use tonic::Code;
 use tradewind_proto::v1::setting::Value;
-use tradewind_proto::v1::{BatchStep, Choice, Counts, JoinRequest, RunSpec, Schedule, TensorKind};
+use tradewind_proto::v1::{
+    BatchStep, Choice, Counts, GroupsAlike, JoinRequest, RunSpec, Schedule, TensorKind,
+};
 
 use super::coordinator::{Call, Who, join, lease, member};
 use super::frames::gradient;
@@ -76,6 +78,15 @@ pub(super) const BAD: &[(Change, Expected)] = &[
         bad("more than 2^40"),
     ),
     (|s| s.group_sizes.clear(), bad("number of groups is 0")),
+    (
+        |s| {
+            s.groups = vec![GroupsAlike {
+                groups: 65_537,
+                ranks: 1,
+            }];
+        },
+        malformed("groups: there are 65537, of at most 65536"),
+    ),
     (
         |s| s.group_sizes = vec![1; 65_537],
         bad("number of groups is 65537"),

@@ -1,6 +1,5 @@
 //! A rank's calls to the coordinator: it joins, waits, leases data, leaves.
 
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -352,12 +351,13 @@ impl Coordinator {
     }
 
     /// Brings news of who holds the shards, now and then, to somebody who has no lease that brings
-    /// them. Does not return.
-    pub async fn follow(&mut self, run: &RunId, news: &News) -> Infallible {
+    /// them. Returns when there are none any more, as nobody can be reached who would tell them.
+    pub async fn follow(&mut self, run: &RunId, news: &News) -> MembershipError {
         loop {
             tokio::time::sleep(FOLLOW).await;
             match self.placement(run).await {
                 Ok(Placed { holding, .. }) => _ = news.tell(holding),
+                Err(error @ MembershipError::Unreachable { .. }) => return error,
                 Err(error) => tracing::debug!("no news of the shards: {error}"),
             }
         }

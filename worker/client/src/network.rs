@@ -49,7 +49,8 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// Connects to host:port, on a runtime that goes on all the time: a peer whose process hangs answers no pings.
+    /// Connects to host:port for calls. Pings find a peer whose process hangs; their answers are read in time on a runtime
+    /// that goes on all the time.
     pub async fn connect(&self, address: &str) -> Result<Authorized, tonic::Status> {
         let pinging = |endpoint: Endpoint| {
             endpoint
@@ -61,8 +62,9 @@ impl Reach {
         Ok(InterceptedService::new(channel, self.credentials.show()))
     }
 
-    /// Connects to host:port for exchanges, on a [`wire`]. No pings are sent: an answer that came after an exchange
-    /// would be read in the next one, and be too late by then.
+    /// Connects to host:port for exchanges, whose runtime may stand still between them, as a [`wire`] does. No pings are
+    /// sent: an answer that came after an exchange would be read in the next one, and be too late by then. Who waits
+    /// for a peer whose process hangs hears of it from the coordinator.
     pub(crate) async fn connect_for_exchanges(
         &self,
         address: &str,

@@ -80,7 +80,7 @@ impl<'a> Reader<'a> {
     /// Reads these blocks into their places in the flat vector `values`, and leaves the rest of it alone.
     ///
     /// # Errors
-    /// What a shard refuses, or blocks of another model.
+    /// What a shard refuses, blocks of another model, or a coordinator that cannot be reached any more.
     pub async fn pull(mut self, blocks: &[BlockId], values: &mut [f32]) -> anyhow::Result<()> {
         let (directory, news) = Directory::new(self.holding);
         // A bare pull may come from nobody.
@@ -93,8 +93,53 @@ impl<'a> Reader<'a> {
         let mut exchange = Exchange::new(self.layout, session, &directory, self.reach);
         tokio::select! {
             pulled = exchange.pull(values) => pulled?,
-            never = self.coordinator.follow(self.run, &news) => match never {},
+            error = self.coordinator.follow(self.run, &news) => Err(error)?,
         };
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+    use tradewind_common::ShardId;
+    use tradewind_proto::auth::Credentials;
+
+    use super::*;
+    use crate::directory::testing::holding;
+    use crate::testing::{Does, FakeShard, spec};
+
+    /// For a slow and noisy machine.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// A server's process that hangs, and the coordinator in it: connections are made, and nothing is said.
+    #[tokio::test]
+    async fn it_ends_when_all_hang() {
+        let run = RunId::new("r").unwrap();
+        let shard = FakeShard::new(|_| Does::Waits).run();
+        let hangs = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let coordinator = hangs.local_addr().unwrap().to_string();
+        let reach = Reach {
+            credentials: Credentials::default(),
+            retry: Duration::ZERO,
+            connections: 1,
+        };
+        let reader = Reader {
+            layout: Arc::new(spec().check().unwrap()),
+            run: &run,
+            reach: &reach,
+            coordinator: Coordinator::new(
+                CoordinatorAt::Address(coordinator.clone()),
+                reach.clone(),
+            ),
+            placement: Placement::from_shards(vec![ShardId(0)]),
+            holding: holding(3, Some((0, &shard.address))),
+        };
+        let mut values = [0.0; 4];
+        let pull = timeout(PATIENCE, reader.pull(&[BlockId(0)], &mut values));
+        let error = pull.await.expect("it ends").unwrap_err().to_string();
+        assert!(error.contains(&coordinator), "{error}");
     }
 }

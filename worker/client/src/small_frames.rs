@@ -1,5 +1,5 @@
 //! Messages of calls in small HTTP/2 frames. A server's room for what it reads on a connection grows with the largest
-//! frame, and stays as large for as long as the connection lasts: that of each rank, which says the whole run's
+//! frame, and mostly stays as large for as long as the connection lasts: that of each rank, which says the whole run's
 //! description when it joins.
 
 use std::pin::Pin;
