@@ -57,6 +57,8 @@ def _forking(scripts: str) -> str:
 
 def _fork(scripts: str, listens: socket.socket) -> None:
     """Forks for each that asks, until its input ends."""
+    # Where the tests run in the background, it is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.path[0] = os.path.dirname(__file__)
     module = importlib.import_module(Path(scripts).stem)
     watching = set()

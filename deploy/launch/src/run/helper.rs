@@ -1,8 +1,12 @@
 //! Verbs of the worker that are no ranks.
 
+use std::fs;
+use std::path::Path;
+use std::time::SystemTime;
+
 use super::{Interruption, Outcome};
 use crate::secrets::rank;
-use crate::{Keeper, LOOK, Process, Programs, Role, Secrets};
+use crate::{Keeper, LOOK, Process, ProcessEnd, Programs, Role, Secrets};
 use tradewind_common::RunId;
 use tradewind_common::run_files::{CHECK_LOG, evaluate_log};
 use tradewind_folder::run::RunFolder;
@@ -60,6 +64,15 @@ impl Helper<'_> {
     }
 }
 
+/// When somebody wrote into a log last; who wrote nothing comes after all others.
+fn last_words(log: &Path) -> (bool, Option<SystemTime>) {
+    let written = fs::metadata(log).ok().filter(|log| log.len() > 0);
+    (
+        written.is_none(),
+        written.and_then(|log| log.modified().ok()),
+    )
+}
+
 /// Sees processes to their end, and keeps the run's servers going meanwhile. Where one of them fails, the others
 /// are ended.
 async fn follow(
@@ -70,15 +83,17 @@ async fn follow(
     let stop = |processes: &mut Vec<Process>| Process::stop_all(processes.iter_mut().collect());
     loop {
         let mut ended = 0;
-        let mut failed = None;
+        let mut failed = Vec::new();
         for process in &mut processes {
             match process.poll()? {
                 Some(end) if end.success => ended += 1,
-                Some(end) => failed = failed.or(Some(end)),
+                Some(end) => failed.push(end),
                 None => {}
             }
         }
-        if let Some(end) = failed {
+        // Where several have failed since it was looked last, most lost their connection to the one that failed first.
+        let last_words = |end: &ProcessEnd| last_words(&end.log);
+        if let Some(end) = failed.into_iter().min_by_key(last_words) {
             stop(&mut processes);
             return Ok(Outcome::Failed(end.into()));
         }
