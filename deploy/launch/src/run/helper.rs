@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use super::{Interruption, Outcome};
 use crate::secrets::rank;
-use crate::{Keeper, LOOK, Process, ProcessEnd, Programs, Role, Secrets};
+use crate::{Keeper, LOOK, Process, Programs, Role, Secrets};
 use tradewind_common::RunId;
 use tradewind_common::run_files::{CHECK_LOG, evaluate_log};
 use tradewind_folder::run::RunFolder;
@@ -92,8 +92,8 @@ async fn follow(
             }
         }
         // Where several have failed since it was looked last, most lost their connection to the one that failed first.
-        let last_words = |end: &ProcessEnd| last_words(&end.log);
-        if let Some(end) = failed.into_iter().min_by_key(last_words) {
+        let first = failed.into_iter().min_by_key(|end| last_words(&end.log));
+        if let Some(end) = first {
             stop(&mut processes);
             return Ok(Outcome::Failed(end.into()));
         }
