@@ -84,6 +84,9 @@ pub struct Arguments {
     /// network.
     #[arg(long, value_name = "RANKS", conflicts_with_all = ["of", "runs"])]
     joining: Option<u32>,
+    /// With --joining, the ranks of a group share a connection: more ranks than a process may have descriptors for.
+    #[arg(long, requires = "joining")]
+    shared_connections: bool,
     /// Instead of asking a core, connect a rank of each group to a real server: what it costs that while
     /// it is idle, and when it pushes.
     #[arg(long, conflicts_with_all = ["of", "runs", "joining"])]
@@ -129,7 +132,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Stop> {
     check(arguments).map_err(Stop::Input)?;
     if let Some(ranks) = arguments.joining {
         for groups in &arguments.groups {
-            let report = joining::measure(*groups, ranks, arguments.server_threads)?;
+            let shared = arguments.shared_connections;
+            let report = joining::measure(*groups, ranks, shared, arguments.server_threads)?;
             say(match arguments.json {
                 true => report.json(),
                 false => report.table(),
@@ -242,6 +246,7 @@ mod tests {
             of: SUBJECTS[0].0.into(),
             groups: vec![10],
             joining: None,
+            shared_connections: false,
             connected: false,
             failover: None,
             pushes: 1,

@@ -1,20 +1,22 @@
-//! Ranks that join a real coordinator over the network, each on a connection of its own, and keep their
-//! leases.
+//! Ranks that join a real coordinator over the network, each on a connection of its own or those of a group on one, and keep
+//! their leases.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZero;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::available_parallelism;
+use std::thread::{available_parallelism, spawn};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use serde::Serialize;
-use tokio::runtime::{Builder, Runtime};
-use tokio::sync::mpsc;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tradewind_client::away::Away;
 use tradewind_client::network::{Authorized, Reach};
 use tradewind_client::stopwatch::Stopwatch;
@@ -37,11 +39,21 @@ const LEASE: Duration = Duration::from_secs(20);
 /// Beats in a lease.
 const BEATS: u32 = 6;
 
+/// So many ranks have a thread of their own, as each rank of a real run has: what they wait for is the server, and not all
+/// the others. They beat more often.
+const PROBES: u64 = 16;
+const PROBES_BEAT: Duration = Duration::from_millis(50);
+
 /// How long ranks are watched after all have joined: none may be lost in that time.
 const WATCHED: Duration = Duration::from_secs(5);
 
 /// How long a rank tries to reach the coordinator.
 const RETRY: Duration = Duration::from_secs(60);
+
+/// So many connect at a time until they have joined, or for [`CONNECTS`]: as many as a server lets in that have shown no token
+/// yet. It would close others before this process, which is many ranks, had found the time to send theirs.
+const AT_A_TIME: usize = 256;
+const CONNECTS: Duration = Duration::from_millis(250);
 
 /// The run that they are in.
 pub(super) const RUN: &str = "scale";
@@ -57,8 +69,10 @@ pub(super) struct JoiningReport {
     ranks: u32,
     /// From the first connection to the last rank that has heard that it has joined.
     seconds: f64,
-    /// From a beat to its answer, the latest of all.
+    /// From a beat to its answer, the latest of all. All ranks but the probes share a few threads, and wait for each other.
     beat_seconds_max: f64,
+    /// The latest of the probes.
+    probe_beat_seconds_max: f64,
     /// Ranks of which the coordinator says that they were lost.
     lost: usize,
     /// What the server has written to disk.
@@ -79,12 +93,14 @@ impl JoiningReport {
     pub(super) fn table(&self) -> String {
         let ranks = u64::from(self.groups) * u64::from(self.ranks);
         format!(
-            "{} groups of {} joined in {:.2} s; the latest answer to a beat took {:.2} s; {} lost\n\
+            "{} groups of {} joined in {:.2} s; the latest answer to a beat took {:.2} s, and {:.2} s where ranks have a \
+             thread of their own; {} lost\n\
              the server took {:.1} s of processor time, {:.0} kB of memory a rank at most, and wrote {:.2} kB a rank",
             self.groups,
             self.ranks,
             self.seconds,
             self.beat_seconds_max,
+            self.probe_beat_seconds_max,
             self.lost,
             self.server_cpu_seconds,
             self.server_peak_bytes as f64 / 1e3 / ranks as f64,
@@ -98,57 +114,66 @@ struct Shared {
     reach: Reach,
     reached: Reached,
     join: JoinRequest,
+    at_a_time: Semaphore,
+    /// One for each rank, or for each group.
+    connections: Vec<Mutex<Option<Authorized>>>,
     joined: AtomicU64,
     /// Microseconds.
     latest_beat: AtomicU64,
+    latest_probe: AtomicU64,
 }
 
 pub(super) fn measure(
     groups: u32,
     ranks: u32,
+    shared: bool,
     server_threads: usize,
 ) -> Result<JoiningReport, Stop> {
-    measured(async |folder| joining(folder, groups, ranks, server_threads).await)
+    measured(async |folder| joining(folder, (groups, ranks), shared, server_threads).await)
 }
 
-/// The threads of all ranks; the other half of the cores is the server's.
-struct Threads(Option<Runtime>);
+/// Threads of ranks, each with a runtime of its own: one for all threads would let tasks wait that are not its newest.
+struct Threads(Vec<(Handle, oneshot::Sender<()>)>);
 
 impl Threads {
-    fn start() -> anyhow::Result<Self> {
-        let cores = available_parallelism().map_or(1, NonZero::get);
-        let mut builder = Builder::new_multi_thread();
-        builder.worker_threads((cores / 2).max(1)).enable_all();
-        Ok(Self(Some(builder.build()?)))
+    fn start(threads: usize) -> anyhow::Result<Self> {
+        let thread = |_| {
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            let (ends, ended) = oneshot::channel::<()>();
+            let handle = runtime.handle().clone();
+            spawn(move || runtime.block_on(ended));
+            Ok((handle, ends))
+        };
+        let threads: anyhow::Result<_> = (0..threads).map(thread).collect();
+        threads.map(Self)
     }
 
+    /// On the thread for this number.
     fn spawn<T: Send + 'static>(
         &self,
         tasks: &mut JoinSet<T>,
+        number: u64,
         task: impl Future<Output = T> + Send + 'static,
     ) {
-        let runtime = self.0.as_ref().expect("until it is dropped");
-        tasks.spawn_on(task, runtime.handle());
-    }
-}
-
-impl Drop for Threads {
-    fn drop(&mut self) {
-        // A runtime that is just dropped waits for its threads, which a task of another one must not.
-        let runtime = self.0.take().expect("until it is dropped");
-        runtime.shutdown_background();
+        let (runtime, _) = &self.0[number as usize % self.0.len()];
+        tasks.spawn_on(task, runtime);
     }
 }
 
 async fn joining(
     folder: &Path,
-    groups: u32,
-    ranks: u32,
+    (groups, ranks): (u32, u32),
+    shared_connections: bool,
     server_threads: usize,
 ) -> anyhow::Result<JoiningReport> {
     let token = secret()?;
     let all = u64::from(groups) * u64::from(ranks);
-    let (mut server, reached) = start(Some(folder), folder, &token, server_threads, all)?;
+    let connections = if shared_connections {
+        groups.into()
+    } else {
+        all
+    };
+    let (mut server, reached) = start(Some(folder), folder, &token, server_threads, connections)?;
     let mut spec = spec(1, groups);
     spec.group_sizes = vec![ranks; groups as usize];
     spec.lease_ms = LEASE.as_millis() as u64;
@@ -166,15 +191,29 @@ async fn joining(
             spec: Some((&spec).into()),
             ..JoinRequest::default()
         },
+        at_a_time: Semaphore::new(AT_A_TIME),
+        connections: (0..connections).map(|_| Mutex::default()).collect(),
         joined: AtomicU64::new(0),
         latest_beat: AtomicU64::new(0),
+        latest_probe: AtomicU64::new(0),
     });
-    let threads = Threads::start()?;
+    // The other half of the cores is the server's.
+    let cores = available_parallelism().map_or(1, NonZero::get);
+    let (threads, probes) = (Threads::start((cores / 2).max(1))?, Threads::start(1)?);
     let watch = Stopwatch::start();
     let mut tasks = JoinSet::new();
     for group in 0..groups {
         for rank in 0..ranks {
-            threads.spawn(&mut tasks, shared.clone().rank(group, rank, ranks));
+            let number = u64::from(group) * u64::from(ranks) + u64::from(rank);
+            let threads = if number < PROBES { &probes } else { &threads };
+            let connection = if shared_connections {
+                group.into()
+            } else {
+                number
+            };
+            let shared = shared.clone();
+            let rank = async move { shared.rank((number, connection), group, rank).await };
+            threads.spawn(&mut tasks, connection, rank);
         }
     }
     let bar = crate::progress(all as usize);
@@ -208,6 +247,7 @@ async fn joining(
         ranks,
         seconds: seconds.expect("all have joined"),
         beat_seconds_max: shared.latest_beat.load(Ordering::Relaxed) as f64 / 1e6,
+        probe_beat_seconds_max: shared.latest_probe.load(Ordering::Relaxed) as f64 / 1e6,
         lost: events.matches("\"rank_lost\"").count(),
         written_bytes,
         written_bytes_a_rank: written_bytes as f64 / all as f64,
@@ -300,13 +340,16 @@ pub(super) fn start(
 
 impl Shared {
     /// Joins, and beats until it is dropped.
-    async fn rank(self: Arc<Self>, group: u32, rank: u32, ranks: u32) -> anyhow::Result<()> {
-        let number = u64::from(group) * u64::from(ranks) + u64::from(rank);
-        let address = self.reached.by(number);
+    async fn rank(
+        &self,
+        (number, connection): (u64, u64),
+        group: u32,
+        rank: u32,
+    ) -> anyhow::Result<()> {
         let mut away = Away::new(number);
         away.begin();
         let (mut client, joined) = loop {
-            match self.try_join(&address, group, rank).await {
+            match self.try_join(connection, group, rank).await {
                 Ok(joined) => break joined,
                 // As ranks do: the server may not have registered yet, or had to close a connection for others.
                 Err(error) if away.so_far() >= RETRY => return Err(error),
@@ -325,6 +368,10 @@ impl Shared {
         let out = futures_util::stream::unfold(out, async |mut out: mpsc::Receiver<Beat>| {
             Some((out.recv().await?, out))
         });
+        let (every, latest) = match number < PROBES {
+            true => (PROBES_BEAT, &self.latest_probe),
+            false => (LEASE / BEATS, &self.latest_beat),
+        };
         let mut sent = Stopwatch::start();
         beats.send(beat.clone()).await?;
         let mut replies = client.keep_lease(Box::pin(out)).await?.into_inner();
@@ -333,8 +380,8 @@ impl Shared {
                 bail!("the coordinator has ended the beats of rank {rank} of group {group}");
             }
             let took = sent.elapsed().as_micros() as u64;
-            self.latest_beat.fetch_max(took, Ordering::Relaxed);
-            tokio::time::sleep(LEASE / BEATS).await;
+            latest.fetch_max(took, Ordering::Relaxed);
+            tokio::time::sleep(every).await;
             sent = Stopwatch::start();
             beats.send(beat.clone()).await?;
         }
@@ -342,21 +389,49 @@ impl Shared {
 }
 
 impl Shared {
-    /// Over a connection of its own.
     async fn try_join(
         &self,
-        address: &str,
+        connection: u64,
         group: u32,
         rank: u32,
     ) -> anyhow::Result<(CoordinatorClient<Authorized>, JoinReply)> {
-        let mut client = CoordinatorClient::new(self.reach.connect(address).await?);
+        let turn = self.at_a_time.acquire().await?;
+        let address = self.reached.by(connection);
+        let connection = &self.connections[connection as usize];
+        let connected = {
+            let mut connected = connection.lock().await;
+            match &*connected {
+                Some(connected) => connected.clone(),
+                None => connected
+                    .insert(self.reach.connect(&address).await?)
+                    .clone(),
+            }
+        };
+        let mut client = CoordinatorClient::new(connected);
         let request = JoinRequest {
             group,
             rank,
             ..self.join.clone()
         };
-        let joined = client.join(request).await?.into_inner();
-        Ok((client, joined))
+        let joined = {
+            let mut joining = pin!(client.join(request));
+            match timeout(CONNECTS, &mut joining).await {
+                Ok(joined) => joined,
+                // Ranks of its group may be waiting for their turn.
+                Err(_) => {
+                    drop(turn);
+                    joining.await
+                }
+            }
+        };
+        match joined {
+            Ok(joined) => Ok((client, joined.into_inner())),
+            Err(error) => {
+                // The next try is on another one.
+                connection.lock().await.take();
+                Err(error.into())
+            }
+        }
     }
 }
 
