@@ -296,7 +296,7 @@ fn register() {
 }
 
 /// Every [`PNG_ENLARGED`] by [`PNG_ENLARGED`] pixels of RGB rows of `width` pixels become their mean. There are
-/// millions: each step of an iterator takes a whole row of such a square, as tests draw pictures unoptimised.
+/// millions: each step of an iterator takes a whole row of such a square, as tests draw pictures hardly optimised.
 fn average(large: &[u8], width: usize) -> Vec<u8> {
     const SIDE: usize = PNG_ENLARGED as usize;
     const AREA: u16 = (SIDE * SIDE) as u16;
