@@ -2,13 +2,15 @@
 //! start of a job. A secret is good for one key, the first that is shown with it, which is written down beside it before
 //! the certificate leaves: so it is worth nothing to whoever reads it later, an answer that was lost can be asked for
 //! again, and a task goes on with its key when the authority is another one.
+//!
+//! The key is the target of a symbolic link, `TASK.key`: of several authorities that are shown one secret at a time, on
+//! whatever nodes, one creates it, and nobody ever sees a part of it.
 
 use std::fmt;
 use std::fs::{self, DirBuilder};
 use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
@@ -117,8 +119,6 @@ struct Written {
     secret: String,
     /// When it was made, seconds since the Unix epoch.
     made: f64,
-    /// The public key that it was used for.
-    key: Option<Vec<u8>>,
 }
 
 /// Whether certificates are issued in the folder of this run or fleet.
@@ -169,7 +169,6 @@ pub(super) fn make(folder: &Path, task: TaskName, identity: &Identity) -> anyhow
         identity: identity.uri(),
         secret: secret()?,
         made: wall(),
-        key: None,
     };
     Ok(written.write(&task.path(folder))?)
 }
@@ -233,8 +232,6 @@ pub struct NoGood {
 #[derive(Debug)]
 pub struct TaskSecrets {
     folder: PathBuf,
-    /// Of two who show one secret at a time the first is looked at before the second.
-    one_at_a_time: Mutex<()>,
 }
 
 impl TaskSecrets {
@@ -242,7 +239,6 @@ impl TaskSecrets {
     pub fn of(folder: &Path) -> Self {
         Self {
             folder: folder.to_owned(),
-            one_at_a_time: Mutex::default(),
         }
     }
 
@@ -258,10 +254,6 @@ impl TaskSecrets {
         key: &[u8],
         issue: impl FnOnce(&Identity) -> anyhow::Result<T>,
     ) -> anyhow::Result<Result<T, NoGood>> {
-        let _one = self
-            .one_at_a_time
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
         let path = task.path(&self.folder);
         let known = Written::read(&path)?;
         let known = known.filter(|known| is_same(known.secret.as_bytes(), shown.as_bytes()));
@@ -270,13 +262,16 @@ impl TaskSecrets {
             let text = format!("the secret that was shown is not that of {task}");
             return no_good(Reason::UnknownSecret, text);
         };
-        match &known.key {
-            Some(used) if used != key => {
-                let text = format!(
-                    "the secret of {task} has been used already, for another key: it is not known to that task alone"
-                );
-                return no_good(Reason::UsedSecret, text);
-            }
+        let used_for_another = || {
+            let text = format!(
+                "the secret of {task} has been used already, for another key: it is not known to that task alone"
+            );
+            no_good(Reason::UsedSecret, text)
+        };
+        let shown = UsedFor::key(key);
+        let used = UsedFor::read(&path)?;
+        match &used {
+            Some(used) if *used != shown => return used_for_another(),
             None if wall() - known.made > FIRST_USE_S => {
                 let text = format!(
                     "the secret of {task} is older than {} hours, and was never used",
@@ -289,11 +284,49 @@ impl TaskSecrets {
         let identity = Identity::of_uri(&known.identity);
         let identity = identity.with_context(|| format!("{} names nobody", path.display()))?;
         let issued = issue(&identity)?;
-        if known.key.is_none() {
-            let key = Some(key.to_vec());
-            Written { key, ..known }.write(&path)?;
+        if used.is_none() && !shown.claim(&path)? {
+            return used_for_another();
         }
         Ok(Ok(issued))
+    }
+}
+
+/// The public key that a secret was used for, in digits.
+#[derive(Debug, PartialEq, Eq)]
+struct UsedFor(PathBuf);
+
+impl UsedFor {
+    fn key(key: &[u8]) -> Self {
+        let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+        Self(format!("key-{digits}").into())
+    }
+
+    /// Beside the file of its secret.
+    fn link(of: &Path) -> PathBuf {
+        of.with_extension("key")
+    }
+
+    /// `None` if that secret was not used.
+    fn read(of: &Path) -> anyhow::Result<Option<Self>> {
+        let link = Self::link(of);
+        match fs::read_link(&link) {
+            Ok(used) => Ok(Some(Self(used))),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", link.display())),
+        }
+    }
+
+    /// Uses the secret for this key, unless it was used for another one; whether it is good for this one then.
+    fn claim(&self, of: &Path) -> anyhow::Result<bool> {
+        let link = Self::link(of);
+        match symlink(&self.0, &link) {
+            Ok(()) => Ok(true),
+            // Over a network it may be one's own, whose making was answered too late.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                Ok(Self::read(of)?.as_ref() == Some(self))
+            }
+            Err(error) => Err(error).with_context(|| format!("cannot make {}", link.display())),
+        }
     }
 }
 
@@ -311,7 +344,7 @@ impl Written {
     fn write(&self, path: &Path) -> std::io::Result<()> {
         let text = serde_json::to_string(self)?;
         // Not synced: thousands of tasks enrol at once. After a power cut a file may be empty, which is no secret, or
-        // may not tell of the key: who can read it then may use it, within the two hours.
+        // the key beside it may be gone: who can read it then may use it, within the two hours.
         whole::write_secret(path, text)
     }
 }
@@ -371,6 +404,42 @@ mod tests {
             assert_eq!(refused, Err("used-secret"), "{stolen}");
         }
         assert_eq!(used(folder, task(7, 0), &secret, "own"), own);
+    }
+
+    #[test]
+    fn of_authorities_that_are_shown_one_secret_at_a_time_one_certifies_a_key() {
+        let folder = folder();
+        let folder = folder.path();
+        let wait = std::sync::Barrier::new(2);
+        for restarts in 1..100 {
+            let task = task(7, restarts);
+            make(folder, task, &rank()).unwrap();
+            let secret = of_task(folder, task).unwrap().unwrap();
+            let authority = |key: &'static str| {
+                let (secret, wait) = (&secret, &wait);
+                move || {
+                    let secrets = TaskSecrets::of(folder);
+                    // Both have found it unused.
+                    let issue = |identity: &Identity| {
+                        wait.wait();
+                        Ok(identity.uri())
+                    };
+                    let used = secrets.use_for(task, secret, key.as_bytes(), issue);
+                    used.unwrap().map_err(|no_good| no_good.reason.word())
+                }
+            };
+            let keys = ["own", "stolen"];
+            let got = std::thread::scope(|scope| {
+                let asked = keys.map(|key| scope.spawn(authority(key)));
+                asked.map(|asked| asked.join().unwrap())
+            });
+            let won = got.iter().position(Result::is_ok).expect("one of them");
+            assert_eq!(got[1 - won], Err("used-secret"), "{got:?}");
+            // And it is the one that is written down.
+            assert_eq!(used(folder, task, &secret, keys[won]), Ok(rank().uri()));
+            let refused = used(folder, task, &secret, keys[1 - won]);
+            assert_eq!(refused, Err("used-secret"));
+        }
     }
 
     #[test]
@@ -480,8 +549,10 @@ mod tests {
         let old = |key: Option<&str>| {
             let mut written = Written::read(&path).unwrap().unwrap();
             written.made = wall() - FIRST_USE_S - 10.0;
-            written.key = key.map(Vec::from);
             written.write(&path).unwrap();
+            if let Some(key) = key {
+                assert!(UsedFor::key(key.as_bytes()).claim(&path).unwrap());
+            }
             written.secret
         };
         let secret = old(None);

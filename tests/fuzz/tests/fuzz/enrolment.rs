@@ -58,10 +58,10 @@ fn who_does_not_show_the_secret_is_issued_nothing() {
     let unused = || {
         for (file, (_, identity)) in files.iter().zip(&tasks) {
             let identity = identity.uri();
-            let text = format!(
-                r#"{{"identity":"{identity}","secret":"{SECRET}","made":1e12,"key":null}}"#
-            );
+            let text = format!(r#"{{"identity":"{identity}","secret":"{SECRET}","made":1e12}}"#);
             fs::write(own.join(file), text).expect("a secret");
+            // There is none before its first use.
+            let _ = fs::remove_file(own.join(format!("{file}.key")));
         }
     };
     unused();
