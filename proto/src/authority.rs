@@ -1,19 +1,19 @@
 //! The authority of a run or a fleet: says by certificates who belongs to it. It lives in the process that starts the
-//! others, and its key is written nowhere.
+//! others, and its key is written nowhere. It can be handed on to another process, which is the same authority then.
 
 use std::ops::Range;
 use std::sync::OnceLock;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, Error, ExtendedKeyUsagePurpose,
-    IsCa, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType,
-    SignatureAlgorithm,
+    BasicConstraints, CertificateParams, DnType, Error, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType, SignatureAlgorithm,
 };
+use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
 use tradewind_common::identity::Identity;
 
 use crate::certificate::renewed_at;
-use crate::tls::SERVER_NAME;
+use crate::tls::{SERVER_NAME, Tls};
 
 /// How long before its issue a certificate is valid already, seconds: clocks of machines may be an hour apart.
 pub const EARLIER_S: i64 = 3600;
@@ -29,15 +29,46 @@ const NO_END: i64 = 253_402_300_799;
 
 /// Issues certificates.
 ///
-/// Its own has no end: its key is in the memory of one process, and lives no longer than that.
+/// Its own has no end: its key is in the memory of few processes of one start, and lives no longer than those.
 pub struct Authority {
     /// The name of its run or fleet, for people.
     of: String,
-    issuer: CertifiedIssuer<'static, KeyPair>,
+    issuer: Issuer<'static, KeyPair>,
+    /// Its own, PEM. Wherever the key is, the certificate is the same: by its bytes others know the authority.
+    certificate: String,
     /// Those that it issues are valid for so long, seconds.
     life_s: u32,
-    /// Where it renews them, host:port.
+    /// Where they are renewed: host:port, or the folder where authorities are listed.
     renews_at: OnceLock<String>,
+}
+
+/// All that makes an authority, its key with it, on the way to a process that becomes the same one.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HandedOn {
+    of: String,
+    /// PEM.
+    key: String,
+    /// PEM.
+    certificate: String,
+    life_s: u32,
+}
+
+impl std::fmt::Debug for HandedOn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "HandedOn of {}", self.of)
+    }
+}
+
+/// What was handed on makes no authority.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotTaken {
+    /// The key is none.
+    #[error("the key that was handed on cannot be used: {0}")]
+    Key(#[from] Error),
+    /// It is that of another authority.
+    #[error("the key that was handed on is not that of the authority by which it was asked for")]
+    OtherAuthority,
 }
 
 impl std::fmt::Debug for Authority {
@@ -88,23 +119,56 @@ impl Authority {
 
     /// The same with another life of its certificates, seconds.
     pub fn lasting(of: &str, life_s: u32) -> Result<Self, Error> {
-        let mut params = params(&format!("authority of {of}"), endless());
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let params = of_authority(of);
+        let certificate = params.self_signed(&key)?.pem();
         Ok(Self {
             of: of.to_owned(),
-            issuer: CertifiedIssuer::self_signed(
-                params,
-                KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?,
-            )?,
+            issuer: Issuer::new(params, key),
+            certificate,
             life_s,
             renews_at: OnceLock::new(),
         })
     }
 
-    /// From now on whoever has a certificate issued is told that it is renewed at this host:port; said once.
-    pub fn renews_at(&self, address: String) {
-        let _ = self.renews_at.set(address);
+    /// What another process needs to be this authority as well. Its key is in it.
+    pub fn hand_on(&self) -> HandedOn {
+        HandedOn {
+            of: self.of.clone(),
+            key: self.issuer.key().serialize_pem(),
+            certificate: self.certificate.clone(),
+            life_s: self.life_s,
+        }
+    }
+
+    /// The authority that was handed on, to who shows this and is certified by it: what it issues is as good as what
+    /// others with its key issue. Where it renews is not said yet.
+    pub fn taken_over(handed: HandedOn, by: &Tls) -> Result<Self, NotTaken> {
+        let HandedOn {
+            of,
+            key,
+            certificate,
+            life_s,
+        } = handed;
+        let own = KeyPair::from_pem(&key)?;
+        // Which asks whether they go together.
+        let itself = Tls::from_pem(&format!("{key}{certificate}{certificate}")).ok();
+        if itself.is_none_or(|itself| itself.authority() != by.authority()) {
+            return Err(NotTaken::OtherAuthority);
+        }
+        Ok(Self {
+            issuer: Issuer::new(of_authority(&of), own),
+            of,
+            certificate,
+            life_s,
+            renews_at: OnceLock::new(),
+        })
+    }
+
+    /// From now on whoever has a certificate issued is told that it is renewed there: at this host:port, or by those that
+    /// are listed in the folder of this absolute path, which is one line. Said once.
+    pub fn renews_at(&self, at: String) {
+        let _ = self.renews_at.set(at);
     }
 
     /// How long its certificates are valid, seconds.
@@ -118,7 +182,7 @@ impl Authority {
 
     /// Its own certificate, PEM: by it others know what it has issued. No secret.
     pub fn certificate(&self) -> String {
-        self.issuer.pem()
+        self.certificate.clone()
     }
 
     /// A new key with its certificate, as a process on this machine is given them.
@@ -130,7 +194,7 @@ impl Authority {
     pub fn own_pass(&self, identity: &Identity) -> Result<String, Error> {
         let key = Key::new()?;
         let certificate = self.sign(identity, key.public(), endless())?;
-        Ok(key.pass(&(certificate + &self.certificate())))
+        Ok(key.pass(&(certificate + &self.certificate)))
     }
 
     /// The same, valid at other times.
@@ -151,7 +215,7 @@ impl Authority {
         public: &[u8],
         valid_s: Range<i64>,
     ) -> Result<String, Error> {
-        let issued = self.sign(identity, public, valid_s)? + &self.certificate();
+        let issued = self.sign(identity, public, valid_s)? + &self.certificate;
         let renewed = self.renews_at.get().map(|at| renewed_at(at));
         Ok(issued + &renewed.unwrap_or_default())
     }
@@ -163,7 +227,7 @@ impl Authority {
         valid_s: Range<i64>,
     ) -> Result<String, Error> {
         let params = of_identity(identity, &self.of, valid_s)?;
-        Ok(params.signed_by(&Public(public), &*self.issuer)?.pem())
+        Ok(params.signed_by(&Public(public), &self.issuer)?.pem())
     }
 }
 
@@ -196,6 +260,13 @@ fn of_identity(
     Ok(params)
 }
 
+fn of_authority(of: &str) -> CertificateParams {
+    let mut params = params(&format!("authority of {of}"), endless());
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    params
+}
+
 /// Valid for ever, for [`params`].
 fn endless() -> Range<i64> {
     -EARLIER_S..i64::MAX
@@ -210,4 +281,48 @@ fn params(name: &str, valid_s: Range<i64>) -> CertificateParams {
     params.distinguished_name.remove(DnType::CommonName);
     params.distinguished_name.push(DnType::CommonName, name);
     params
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(authority: &Authority) -> Tls {
+        let pass = authority.pass(&Identity::Server(None)).unwrap();
+        Tls::from_pem(&pass).unwrap()
+    }
+
+    #[test]
+    fn what_is_handed_on_is_the_same_authority() {
+        let founder = Authority::lasting("climate", 600).unwrap();
+        let own = shown(&founder);
+        let successor = Authority::taken_over(founder.hand_on(), &own).unwrap();
+        assert_eq!(successor.certificate(), founder.certificate());
+        assert_eq!(successor.life_s(), 600);
+        // So with what it hands on itself.
+        let third = Authority::taken_over(successor.hand_on(), &own).unwrap();
+        assert_eq!(third.certificate(), founder.certificate());
+        // What is written into a log tells nobody the key.
+        let told = format!("{:?} {successor:?}", founder.hand_on());
+        assert!(!told.contains("PRIVATE KEY"), "{told}");
+    }
+
+    #[test]
+    fn a_key_of_another_authority_is_not_taken() {
+        let [founder, other] = [(); 2].map(|()| Authority::new("climate").unwrap());
+        let own = shown(&founder);
+        let refused = |handed| Authority::taken_over(handed, &own).unwrap_err();
+        let mixed = HandedOn {
+            key: other.hand_on().key,
+            ..founder.hand_on()
+        };
+        assert_eq!(refused(mixed), NotTaken::OtherAuthority);
+        assert_eq!(refused(other.hand_on()), NotTaken::OtherAuthority);
+        let garbage = HandedOn {
+            key: "no key".into(),
+            ..founder.hand_on()
+        };
+        let error = refused(garbage);
+        assert!(matches!(error, NotTaken::Key(_)), "{error}");
+    }
 }

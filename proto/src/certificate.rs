@@ -8,9 +8,9 @@ use yasna::{ASN1Error, ASN1ErrorKind, ASN1Result, BERReader, Tag};
 /// Begins the line that says where certificates are renewed. Readers of PEM pass over lines outside of its sections.
 const RENEWED_AT: &str = "Renewed-At: ";
 
-/// The line that says where certificates are renewed, host:port.
-pub(crate) fn renewed_at(address: &str) -> String {
-    format!("{RENEWED_AT}{address}\n")
+/// The line that says where certificates are renewed: host:port, or the absolute path of a folder.
+pub(crate) fn renewed_at(at: &str) -> String {
+    format!("{RENEWED_AT}{at}\n")
 }
 
 /// Where a text with certificates says that they are renewed.

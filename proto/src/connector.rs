@@ -32,7 +32,7 @@ pub enum Connected {
 
 impl Connector {
     /// In clear, or under TLS.
-    pub(crate) fn new(tls: Option<&Tls>) -> Self {
+    pub fn new(tls: Option<&Tls>) -> Self {
         Self(tls.map(Tls::client))
     }
 

@@ -7,6 +7,7 @@
 pub mod v1;
 
 pub mod auth;
+pub mod authorities;
 pub mod authority;
 mod certificate;
 mod choice;

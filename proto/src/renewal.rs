@@ -1,6 +1,7 @@
 //! How a process that goes on for long keeps a certificate that is valid. When two thirds of its life have passed, the
-//! process makes a new key and asks the authority for another certificate: over mutual TLS, in which the one it has is
-//! its proof. It is told where by a line behind its certificates, and asks for nothing where there is none.
+//! process makes a new key and asks an authority for another certificate: over mutual TLS, in which the one it has is
+//! its proof. It is told where by a line behind its certificates, and asks for nothing where there is none. In the same
+//! way the task of a server asks for the authority's key.
 
 use std::convert::Infallible;
 use std::io;
@@ -8,20 +9,13 @@ use std::ops::Range;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tokio_rustls::rustls::pki_types::UnixTime;
-use tower_service::Service;
 
+use crate::authorities::{RenewedAt, ask};
 use crate::authority::{EARLIER_S, Key};
 use crate::connector::Connector;
 use crate::tls::Tls;
-
-/// How long an answer may take, at both ends.
-pub const ANSWER: Duration = Duration::from_secs(10);
-
-/// Longest message of either side: a key, or two certificates.
-pub const MESSAGE_BYTES_MAX: u64 = 16 << 10;
 
 /// Pause after the first try that failed, and the longest one: each is twice as long as the one before.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
@@ -38,29 +32,20 @@ pub struct Renewal {
     pub public: Vec<u8>,
 }
 
-/// What the authority answers who asks for a certificate, as JSON.
+/// What is asked for: all that makes the authority, [`HandedOn`](crate::authority::HandedOn), by who has connected. A line
+/// of JSON.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reply {
-    /// PEM: the certificate, and the authority's.
-    Issued(String),
-    /// Nothing was issued, and nothing will be.
-    Refused {
-        /// A word of [`Reason`](crate::refusal::Reason).
-        reason: String,
-        /// The same for people.
-        text: String,
-    },
-    /// Nothing could be issued now, and why: it may be asked again.
-    Failed(String),
+pub enum Succession {
+    /// To keep the key beside who is asked.
+    HandOn,
 }
 
 /// Who has its certificate renewed.
 #[derive(Debug)]
 pub struct Renewing {
     tls: Tls,
-    /// Of the authority, host:port.
-    at: String,
+    at: RenewedAt,
 }
 
 /// How an attempt came out, for the log and for who counts.
@@ -77,7 +62,7 @@ impl Renewing {
     pub fn of(tls: &Tls) -> Option<Self> {
         Some(Self {
             tls: tls.clone(),
-            at: tls.renewed_at()?.to_owned(),
+            at: RenewedAt::of(tls.renewed_at()?),
         })
     }
 
@@ -97,20 +82,17 @@ impl Renewing {
                 sleep(Duration::from_secs(left_s.min(SLEEP_S))).await;
                 continue;
             }
-            let asked = timeout(ANSWER, self.ask()).await;
-            let failed = match asked {
-                Ok(Ok(())) => {
+            let failed = match self.ask().await {
+                Ok(()) => {
                     pause = PAUSE_MIN;
                     tell(Attempt::Renewed);
                     continue;
                 }
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "it does not answer".into(),
+                Err(error) => error,
             };
             self.tls.count_failed_renewal();
             tell(Attempt::Failed(format!(
-                "the authority at {} issues no new certificate: {failed}",
-                self.at
+                "no new certificate is issued: {failed}"
             )));
             sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
@@ -122,29 +104,19 @@ impl Renewing {
         self.tls.last_byte()
     }
 
-    /// Asks once.
+    /// Asks once, those that are there by now.
     async fn ask(&self) -> io::Result<()> {
         let key = Key::new().map_err(io::Error::other)?;
-        let uri = format!("http://{}", self.at).parse();
-        let uri = uri.map_err(io::Error::other)?;
-        let mut stream = Connector::new(Some(&self.tls))
-            .call(uri)
-            .await?
-            .into_inner();
+        let addresses = self.at.addresses().await?;
         let public = key.public().to_vec();
-        let line = serde_json::to_string(&Renewal { public })? + "\n";
-        stream.write_all(line.as_bytes()).await?;
-        stream.flush().await?;
-        let mut reply = String::new();
-        let mut limited = stream.take(MESSAGE_BYTES_MAX);
-        limited.read_to_string(&mut reply).await?;
-        match serde_json::from_str(&reply)? {
-            Reply::Issued(certificates) => {
+        let connector = Connector::new(Some(&self.tls));
+        let asked = ask::<String>(&connector, &addresses, &Renewal { public }).await;
+        match asked.map_err(io::Error::other)? {
+            Ok(certificates) => {
                 let taken = self.tls.replace(&key.pass(&certificates));
                 taken.map_err(io::Error::other)
             }
-            Reply::Refused { reason, text } => Err(io::Error::other(format!("{text} ({reason})"))),
-            Reply::Failed(why) => Err(io::Error::other(why)),
+            Err(refused) => Err(io::Error::other(refused.to_string())),
         }
     }
 }

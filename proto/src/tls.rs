@@ -192,7 +192,7 @@ impl Tls {
         Ok(())
     }
 
-    /// Where what is shown is renewed, host:port, if that is known.
+    /// Where what is shown is renewed, as it was told, if it was.
     pub(crate) fn renewed_at(&self) -> Option<&str> {
         self.renewed_at.as_deref()
     }
@@ -407,7 +407,7 @@ impl ClientCertVerifier for TakeAny {
 mod tests {
     use super::*;
     use crate::authority::{Authority, VALID_S, self_signed};
-    use tradewind_common::{GroupId, RunId};
+    use tradewind_common::{GroupId, RunId, ServerId};
 
     fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
         let all = CertificateDer::pem_slice_iter(pem.as_bytes());
@@ -450,6 +450,19 @@ mod tests {
         assert_eq!(server.judge(Some(&[])), Err(Unfit::NoCertificate));
         let garbage = [CertificateDer::from(vec![1, 2, 3])];
         assert_eq!(server.judge(Some(&garbage)), Err(Unfit::Nobody));
+    }
+
+    #[test]
+    fn what_a_successor_issues_is_good_for_who_knows_the_founder_alone() {
+        let founder = Authority::new("climate").unwrap();
+        let server = Tls::from_pem(&founder.pass(&Identity::Server(None)).unwrap()).unwrap();
+        let successor = Authority::taken_over(founder.hand_on(), &server).unwrap();
+        for identity in [Identity::Server(Some(ServerId(1))), Identity::Person(None)] {
+            let shown = successor.pass(&identity).unwrap();
+            assert_eq!(server.judge(Some(&certificates(&shown))), Ok(identity));
+            // And its process shows it from then on.
+            assert_eq!(server.replace(&shown), Ok(()));
+        }
     }
 
     #[test]

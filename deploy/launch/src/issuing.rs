@@ -1,13 +1,15 @@
-//! The authority of a run or a fleet as others reach it, in the process that has its key, for as long as that lives: over
-//! TLS it certifies tasks of Slurm's for their secrets, and renews the certificate of whoever shows one.
+//! The authority of a run or a fleet as others reach it, in a process that has its key, for as long as that lives: over
+//! TLS it certifies tasks of Slurm's for their secrets, renews the certificate of whoever shows one, and hands its key on
+//! to the tasks of the first servers.
 
 use std::convert::Infallible;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use serde::Serialize;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_blocking;
@@ -15,16 +17,17 @@ use tokio::time::{sleep, timeout};
 use tradewind_common::ServerId;
 use tradewind_common::identity::{Identity, PersonName};
 use tradewind_process::supervise;
-use tradewind_proto::authority::Authority;
+use tradewind_proto::authorities::{ANSWER, KEEPERS, MESSAGE_BYTES_MAX, Refused, Reply};
+use tradewind_proto::authority::{Authority, HandedOn};
 use tradewind_proto::refusal::Reason;
-use tradewind_proto::renewal::{ANSWER, MESSAGE_BYTES_MAX, Renewal, Reply};
+use tradewind_proto::renewal::{Renewal, Succession};
 use tradewind_proto::tls::{Tls, Unfit};
 use tradewind_server::hosting::shut_out;
 use tradewind_server::limits::Notices;
 
 use crate::bare_host;
 use crate::hearing::Hearings;
-use crate::people::certify_people;
+use crate::people::{are_due, certify_people};
 
 /// Pause after a connection that could not be accepted: no descriptor is free.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -34,48 +37,58 @@ const PAUSE: Duration = Duration::from_millis(500);
 const WRITE_PAUSE: Duration = Duration::from_secs(1);
 const WRITE_PAUSE_MAX: Duration = Duration::from_secs(600);
 
+/// Longest pause between two looks at certificates of people: the clock may be set meanwhile.
+const LOOK_PAUSE_MAX: Duration = Duration::from_secs(600);
+
 /// Answers a line by which a task asks to be certified for the first time, and tells of a refusal.
 pub(crate) type Enrol = Box<dyn Fn(&Authority, &Notices, &str) -> Reply + Send + Sync>;
+
+/// Where an authority answers, and for whom.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    /// Of the run or the fleet: what its coordinator writes down is there.
+    pub(crate) folder: PathBuf,
+    /// Of this process.
+    pub(crate) host: String,
+    /// Who has a certificate besides the owner.
+    pub(crate) people: Vec<PersonName>,
+}
 
 /// An authority that answers.
 pub(crate) struct Issuing {
     authority: Arc<Authority>,
     /// What it shows.
     own: Tls,
-    /// Of the run or the fleet: what its coordinator writes down is there.
-    folder: PathBuf,
+    site: Site,
     /// Under Slurm.
     enrol: Option<Enrol>,
     notices: Notices,
 }
 
 impl Issuing {
-    /// Answers from now on, at a port of this host of its own, of which everybody is told for whom a certificate is
-    /// issued afterwards; and keeps the certificates of people in the folder valid. Under Slurm it is the task of a
-    /// server, and certifies others for their secrets. Returns where it listens. Must be called in a runtime.
+    /// Answers from now on, at a port of this host of its own; and keeps the certificates of people in the folder valid,
+    /// which are there already. Under Slurm it is the task of a server, and certifies others for their secrets. Returns
+    /// where it listens. Must be called in a runtime.
     pub(crate) async fn begin(
         authority: &Arc<Authority>,
-        folder: &Path,
-        host: &str,
-        people: &[PersonName],
+        site: &Site,
         enrols: Option<(ServerId, Enrol)>,
     ) -> anyhow::Result<String> {
+        let host = &site.host;
         let listener = TcpListener::bind(format!("{}:0", bare_host(host))).await;
         let listener = listener
             .with_context(|| format!("the authority of certificates cannot listen on {host}"))?;
         let address = listener.local_addr()?.to_string();
-        authority.renews_at(address.clone());
         let own = authority.own_pass(&Identity::Server(None))?;
         let (server, enrol) = enrols.unzip();
         let issuing = Arc::new(Self {
             authority: authority.clone(),
             own: Tls::from_pem(&own)?,
-            folder: folder.to_owned(),
+            site: site.clone(),
             enrol,
-            notices: Notices::of_authority(folder, server)?,
+            notices: Notices::of_authority(&site.folder, server)?,
         });
-        certify_people(folder, authority, people)?;
-        let keeping = issuing.clone().keep_people(people.to_owned());
+        let keeping = issuing.clone().keep_people();
         supervise("the renewal of people's certificates", keeping);
         supervise("the authority of certificates", issuing.answer(listener));
         Ok(address)
@@ -107,30 +120,65 @@ impl Issuing {
         let mut limited = (&mut stream).take(MESSAGE_BYTES_MAX);
         limited.read_line(&mut line).await?;
         // Files are read.
-        let reply = spawn_blocking(move || match serde_json::from_str(&line) {
-            Ok(Renewal { public }) => self.renew(caller, &public),
-            Err(_) => self.enrol(&line),
-        });
-        let reply = reply.await.map_err(io::Error::other)?;
-        if let Reply::Failed(why) = &reply {
-            tradewind_process::complain!("no certificate was issued: {why}");
-        }
-        let reply = serde_json::to_string(&reply)?;
+        let reply = spawn_blocking(move || self.reply(caller, &line));
+        let reply = reply.await.map_err(io::Error::other)??;
         stream.write_all(reply.as_bytes()).await?;
         stream.shutdown().await
     }
 
+    /// The answer to a line.
+    fn reply(&self, caller: Result<Identity, Unfit>, line: &str) -> serde_json::Result<String> {
+        if let Ok(Renewal { public }) = serde_json::from_str(line) {
+            return written(&self.renew(caller, &public));
+        }
+        match serde_json::from_str(line) {
+            Ok(Succession::HandOn) => written(&self.hand_on(caller)),
+            Err(_) => written(&self.enrol(line)),
+        }
+    }
+
     /// Another certificate of who has one that is valid, unless it is revoked.
     fn renew(&self, caller: Result<Identity, Unfit>, public: &[u8]) -> Reply {
-        let issue = |identity: Identity| -> anyhow::Result<Result<String, Unfit>> {
-            let revoked = shut_out(&self.folder, &self.own)?;
+        self.for_member(caller, |identity| {
+            Ok(Reply::Issued(self.authority.issue(&identity, public)?))
+        })
+    }
+
+    /// The key, for the task of one of the first servers.
+    fn hand_on(&self, caller: Result<Identity, Unfit>) -> Reply<HandedOn> {
+        if self.enrol.is_none() {
+            let text = "the authority of a run on this machine hands its key on to nobody";
+            return self.refuse(Reason::WrongRole, text.into());
+        }
+        self.for_member(caller, |identity| match identity {
+            Identity::Server(Some(server)) if server.0 < KEEPERS => {
+                tradewind_process::complain!("the authority's key is handed on to server {server}");
+                Ok(Reply::Issued(self.authority.hand_on()))
+            }
+            other => {
+                let text = format!(
+                    "the authority's key is for the tasks of the first {KEEPERS} servers, and the caller is {other}"
+                );
+                Ok(self.refuse(Reason::WrongRole, text))
+            }
+        })
+    }
+
+    /// What somebody gets whose certificate is valid, and is not revoked.
+    fn for_member<T>(
+        &self,
+        caller: Result<Identity, Unfit>,
+        give: impl FnOnce(Identity) -> anyhow::Result<Reply<T>>,
+    ) -> Reply<T> {
+        let judged = caller.map(|identity| -> anyhow::Result<_> {
+            let revoked = shut_out(&self.site.folder, &self.own)?;
             Ok(match identity.is_shut_out(&revoked) {
                 Some(what) => Err(Unfit::Revoked(what)),
-                None => Ok(self.authority.issue(&identity, public)?),
+                None => Ok(give(identity)?),
             })
-        };
-        match caller.map(issue) {
-            Ok(Ok(Ok(certificates))) => Reply::Issued(certificates),
+        });
+        match judged {
+            Ok(Ok(Ok(reply))) => reply,
             Ok(Err(error)) => Reply::Failed(format!("{error:#}")),
             Ok(Ok(Err(unfit))) | Err(unfit) => self.refuse(unfit.reason(), unfit.to_string()),
         }
@@ -146,36 +194,41 @@ impl Issuing {
         }
     }
 
-    fn refuse(&self, reason: Reason, text: String) -> Reply {
+    fn refuse<T>(&self, reason: Reason, text: String) -> Reply<T> {
         self.notices.refused(reason, &text);
-        Reply::Refused {
-            reason: reason.word().to_owned(),
-            text,
-        }
+        let reason = reason.word().to_owned();
+        Reply::Refused(Refused { reason, text })
     }
 
     /// Writes what people show anew, but for those who are shut out.
-    fn certify(&self, people: &[PersonName]) -> anyhow::Result<()> {
-        let revoked = shut_out(&self.folder, &self.own)?;
+    fn certify(&self) -> anyhow::Result<()> {
+        let Site { folder, people, .. } = &self.site;
+        let revoked = shut_out(folder, &self.own)?;
         let is_let_in = |name: &&PersonName| {
             let person = Identity::Person(Some((*name).clone()));
             person.is_shut_out(&revoked).is_none()
         };
         let people: Vec<_> = people.iter().filter(is_let_in).cloned().collect();
-        certify_people(&self.folder, &self.authority, &people)
+        certify_people(folder, &self.authority, &people)
     }
 
-    /// Does that whenever two thirds of the life of a certificate have passed.
-    async fn keep_people(self: Arc<Self>, people: Vec<PersonName>) -> Infallible {
+    /// Does that whenever two thirds of the life of what is there have passed; an authority beside this one may have
+    /// done it by then.
+    async fn keep_people(self: Arc<Self>) -> Infallible {
         let life = Duration::from_secs(self.authority.life_s().into());
-        let mut pause = life * 2 / 3;
+        let look = (life / 12).min(LOOK_PAUSE_MAX);
+        let mut pause = look;
         let mut failed = WRITE_PAUSE;
         loop {
             sleep(pause).await;
-            pause = match self.certify(&people) {
+            if !are_due(&self.site.folder, &self.own) {
+                pause = look;
+                continue;
+            }
+            pause = match self.certify() {
                 Ok(()) => {
                     failed = WRITE_PAUSE;
-                    life * 2 / 3
+                    look
                 }
                 Err(error) => {
                     let why = format!("what people show cannot be written anew: {error:#}");
@@ -186,4 +239,12 @@ impl Issuing {
             };
         }
     }
+}
+
+/// A reply as it is sent.
+fn written<T: Serialize>(reply: &Reply<T>) -> serde_json::Result<String> {
+    if let Reply::Failed(why) = reply {
+        tradewind_process::complain!("nothing was issued: {why}");
+    }
+    serde_json::to_string(reply)
 }

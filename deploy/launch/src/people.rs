@@ -10,6 +10,8 @@ use tradewind_common::identity::{Identity, PersonName};
 use tradewind_common::run_files;
 use tradewind_process::whole;
 use tradewind_proto::authority::Authority;
+use tradewind_proto::renewal::is_due;
+use tradewind_proto::tls::Tls;
 
 /// Removes what people have shown in an earlier start of the run or fleet in this folder.
 pub(crate) fn forget_people(folder: &Path) -> anyhow::Result<()> {
@@ -49,4 +51,14 @@ pub(crate) fn certify_people(
         whole::write_secret(&file, pass(Some(name.clone()))?)?;
     }
     Ok(())
+}
+
+/// Whether what people show in this folder has had two thirds of its life, or is damaged or gone. Not if it is of another
+/// authority than that of `own`: that of a later start, whose it is to renew it.
+pub(crate) fn are_due(folder: &Path, own: &Tls) -> bool {
+    let shown = fs::read_to_string(folder.join(run_files::PERSON)).unwrap_or_default();
+    match Tls::from_pem(&shown) {
+        Ok(shown_tls) => shown_tls.authority() == own.authority() && is_due(&shown),
+        Err(_) => true,
+    }
 }

@@ -15,8 +15,8 @@ use tradewind_folder::member::Member;
 use tradewind_folder::run::RunFolder;
 use tradewind_proto::authority::Authority;
 
-use crate::issuing::Issuing;
-use crate::people::forget_people;
+use crate::issuing::{Issuing, Site};
+use crate::people::{certify_people, forget_people};
 use crate::programs::environment;
 
 /// The token of a run, and under TLS its authority. Neither follows from the run's seed.
@@ -94,7 +94,13 @@ impl Secrets {
         folder.write_secret(run_files::TOKEN, &self.token)?;
         forget_people(folder.path())?;
         if let Some(authority) = &self.authority {
-            Issuing::begin(authority, folder.path(), host, &self.people, None).await?;
+            let site = Site {
+                folder: folder.path().to_owned(),
+                host: host.to_owned(),
+                people: self.people.clone(),
+            };
+            authority.renews_at(Issuing::begin(authority, &site, None).await?);
+            certify_people(&site.folder, authority, &site.people)?;
         }
         Ok(())
     }

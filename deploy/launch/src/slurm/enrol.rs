@@ -1,37 +1,26 @@
-//! How processes of Slurm jobs come by their certificates. The task of the first server is the authority of its run or
-//! fleet: its key is in that process alone. Each other task makes its key where it runs, and has a certificate issued
-//! for it, over TLS, for the [secret](super::task_secrets) that its job has made for it.
+//! How processes of Slurm jobs come by their certificates. The tasks of the first servers are the
+//! [authority](super::authority) of their run or fleet. Each task but that of server 0 makes its key where it runs, and has
+//! a certificate issued for it, over TLS, for the [secret](super::task_secrets) that its job has made for it.
 
-use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{sleep, timeout};
-use tower_service::Service;
-use tradewind_common::ServerId;
-use tradewind_common::identity::PersonName;
+use tokio::time::sleep;
 use tradewind_folder::clock::Clock;
 use tradewind_folder::run::RunFolder;
-use tradewind_process::whole;
-use tradewind_proto::authority::{Authority, Key};
+use tradewind_proto::authorities::{Refused, Whereabouts, ask, listed};
+use tradewind_proto::authority::Key;
 use tradewind_proto::connector::Connector;
 use tradewind_proto::refusal::Reason;
-use tradewind_proto::renewal::{ANSWER, MESSAGE_BYTES_MAX, is_due};
+use tradewind_proto::renewal::is_due;
 
-use super::enrolment::{self, Reply, Request};
-use super::task_secrets::{self, TaskName, TaskSecrets};
-use crate::issuing::{Enrol, Issuing};
+use super::authority;
+use super::enrolment::Request;
+use super::task_secrets::{self, TaskName};
 use crate::people::forget_people;
 
-/// In the folder of a run or a fleet: where the authority is, and its certificate. The authority writes it; no secret.
-const AUTHORITY: &str = "slurm/authority.json";
-
-/// How long an authority is asked that does not answer, and the pause between two tries.
+/// How long authorities are asked of which none answers, and the pause between two tries.
 const PATIENCE: Duration = Duration::from_secs(75);
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -43,15 +32,6 @@ const SHOWN: Retry = Retry {
     pause: Duration::from_secs(2),
 };
 
-/// Where an authority is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Whereabouts {
-    /// host:port
-    address: String,
-    /// PEM.
-    certificate: String,
-}
-
 /// For how long something is tried again.
 #[derive(Clone, Copy, Debug)]
 struct Retry {
@@ -59,45 +39,12 @@ struct Retry {
     pause: Duration,
 }
 
-/// Makes the tasks of a job ask for certificates from its first server's task on, or for none.
+/// Makes the tasks of a job ask for certificates from its start on, or for none.
 pub(super) fn prepare(folder: &RunFolder, tls: bool) -> anyhow::Result<()> {
     // Of an earlier start.
     forget_people(folder.path())?;
-    match fs::remove_file(folder.file(AUTHORITY)) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(error).with_context(|| format!("cannot remove {AUTHORITY}"));
-        }
-        _ => {}
-    }
+    authority::forget(folder.path())?;
     task_secrets::prepare(folder.path(), tls)
-}
-
-/// Becomes the authority of the run or fleet in this folder, if TLS is spoken there: until this process ends. What a
-/// person shows is then in the folder. Must be called in a runtime.
-pub(super) async fn found(
-    folder: &Path,
-    of: &str,
-    host: &str,
-    people: &[PersonName],
-    certificate_s: u32,
-) -> anyhow::Result<Option<Arc<Authority>>> {
-    if !task_secrets::are_wanted(folder)? {
-        return Ok(None);
-    }
-    let authority = Arc::new(Authority::lasting(of, certificate_s)?);
-    let secrets = TaskSecrets::of(folder);
-    let enrol: Enrol = Box::new(move |authority, notices, line| {
-        enrolment::answer(authority, &secrets, line, |no_good| {
-            notices.refused(no_good.reason, &no_good.text);
-        })
-    });
-    let enrols = Some((ServerId(0), enrol));
-    let there = Whereabouts {
-        address: Issuing::begin(&authority, folder, host, people, enrols).await?,
-        certificate: authority.certificate(),
-    };
-    whole::write(&folder.join(AUTHORITY), &serde_json::to_string(&there)?)?;
-    Ok(Some(authority))
 }
 
 /// A task that has certificates issued, with the key and the secret that it keeps for as long as it goes on.
@@ -130,7 +77,8 @@ enum Answered {
 struct Enrolled {
     /// What the process shows, with its key.
     pass: String,
-    by: Whereabouts,
+    /// PEM.
+    by: String,
 }
 
 impl Applicant {
@@ -152,35 +100,44 @@ impl Applicant {
         }))
     }
 
+    #[cfg(test)]
+    pub(super) fn task(&self) -> TaskName {
+        self.task
+    }
+
+    /// What its process shows, once it has been issued.
+    pub(super) fn enrolled(&self) -> Option<&str> {
+        self.enrolled.as_ref().map(|kept| kept.pass.as_str())
+    }
+
     /// What its process shows: its key with certificates of the present authority, which are issued if that has not been
     /// done yet.
     ///
     /// # Errors
-    /// The authority has refused, or does not answer.
+    /// An authority has refused, or none answers.
     pub(super) async fn pass(&mut self) -> anyhow::Result<String> {
         let waits = Clock::start();
         loop {
             let Retry { for_so_long, pause } = self.shown;
-            let error = match timeout(ANSWER, self.enrol()).await {
-                Ok(Ok(Answered::Issued(pass))) => return Ok(pass),
-                Ok(Ok(Answered::Refused(why))) => {
+            let error = match self.enrol().await {
+                Ok(Answered::Issued(pass)) => return Ok(pass),
+                Ok(Answered::Refused(why)) => {
                     bail!("the authority issues no certificate: {why}")
                 }
-                Ok(Ok(Answered::Unknown(why))) if waits.elapsed() >= for_so_long => bail!(
+                Ok(Answered::Unknown(why)) if waits.elapsed() >= for_so_long => bail!(
                     "the authority issues no certificate: {why}; asked again for {} s, longer than a file system over a \
                      network hides a new file",
                     for_so_long.as_secs()
                 ),
-                Ok(Ok(Answered::Unknown(_))) => {
+                Ok(Answered::Unknown(_)) => {
                     sleep(pause).await;
                     continue;
                 }
-                Ok(Err(error)) => error,
-                Err(late) => late.into(),
+                Err(error) => error,
             };
             if waits.elapsed() >= PATIENCE {
                 return Err(error).context(
-                    "no certificate can be had: the task of the first server issues them, and does not answer",
+                    "no certificate can be had: the tasks of the first servers issue them, and none answers",
                 );
             }
             sleep(PAUSE).await;
@@ -189,12 +146,15 @@ impl Applicant {
 
     /// Tries once.
     async fn enrol(&mut self) -> anyhow::Result<Answered> {
-        let text = fs::read_to_string(self.folder.join(AUTHORITY))?;
-        let there: Whereabouts = serde_json::from_str(&text)?;
+        let there = listed(&authority::listing(&self.folder))?;
+        // All of them have the same.
+        let Some(Whereabouts { certificate, .. }) = there.first() else {
+            bail!("no authority is listed");
+        };
         if let Some(kept) = self
             .enrolled
             .as_ref()
-            .filter(|kept| kept.by == there && !is_due(&kept.pass))
+            .filter(|kept| kept.by == *certificate && !is_due(&kept.pass))
         {
             return Ok(Answered::Issued(kept.pass.clone()));
         }
@@ -205,57 +165,50 @@ impl Applicant {
                 Err(missing) => return Ok(Answered::Unknown(missing)),
             },
         };
-        match self.ask(&there, secret).await? {
-            Reply::Issued(certificates) => {
-                let pass = self.key.pass(&certificates);
-                let enrolled = Enrolled { pass, by: there };
-                let pass = self.enrolled.insert(enrolled).pass.clone();
-                Ok(Answered::Issued(pass))
-            }
-            Reply::Refused { reason, text } => {
-                let why = format!("{text} ({reason})");
-                Ok(match reason == Reason::UnknownSecret.word() {
-                    true => Answered::Unknown(why),
-                    false => Answered::Refused(why),
-                })
-            }
-            Reply::Failed(why) => bail!(why),
-        }
-    }
-
-    /// Asks once.
-    async fn ask(&self, there: &Whereabouts, secret: String) -> anyhow::Result<Reply> {
-        let mut connector = Connector::without_certificate(&there.certificate)?;
-        let uri = format!("http://{}", there.address).parse()?;
-        let mut stream = connector.call(uri).await?.into_inner();
         let request = Request {
             task: self.task,
             secret,
             public: self.key.public().to_vec(),
         };
-        let line = serde_json::to_string(&request)? + "\n";
-        stream.write_all(line.as_bytes()).await?;
-        stream.flush().await?;
-        let mut reply = String::new();
-        stream
-            .take(MESSAGE_BYTES_MAX)
-            .read_to_string(&mut reply)
-            .await?;
-        Ok(serde_json::from_str(&reply)?)
+        let connector = Connector::without_certificate(certificate)?;
+        let addresses: Vec<_> = there.iter().map(|there| there.address.clone()).collect();
+        match ask::<String>(&connector, &addresses, &request).await? {
+            Ok(certificates) => {
+                let pass = self.key.pass(&certificates);
+                let by = certificate.clone();
+                let enrolled = Enrolled { pass, by };
+                let pass = self.enrolled.insert(enrolled).pass.clone();
+                Ok(Answered::Issued(pass))
+            }
+            Err(refused) => {
+                let Refused { reason, .. } = &refused;
+                let is_unknown = reason == Reason::UnknownSecret.word();
+                let why = refused.to_string();
+                Ok(match is_unknown {
+                    true => Answered::Unknown(why),
+                    false => Answered::Refused(why),
+                })
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::io::ErrorKind;
+    use std::sync::Arc;
+
     use super::*;
     use crate::hearing::HEARD_MAX;
+    use crate::issuing::Site;
     use crate::slurm::start::Start;
     use crate::slurm::task_secrets::Tasked;
     use tradewind_common::identity::Identity;
     use tradewind_common::run_files;
     use tradewind_folder::runtime::one_thread;
     use tradewind_proto::auth::Credentials;
-    use tradewind_proto::authority::LIFE_S;
+    use tradewind_proto::authority::{Authority, LIFE_S};
 
     const TASK: Tasked = Tasked::Rank { group: 1, rank: 0 };
 
@@ -275,6 +228,19 @@ mod tests {
         prepare(&folder, tls).unwrap();
         task_secrets::make(folder.path(), task(0), &rank()).unwrap();
         (within, folder)
+    }
+
+    fn site(path: &Path) -> Site {
+        Site {
+            folder: path.to_owned(),
+            host: "127.0.0.1".into(),
+            people: Vec::new(),
+        }
+    }
+
+    async fn found(path: &Path, life_s: u32) -> Arc<Authority> {
+        let founded = authority::found(&site(path), "climate", life_s).await;
+        founded.unwrap().expect("TLS is spoken")
     }
 
     /// One that does not ask again.
@@ -325,10 +291,7 @@ mod tests {
         let (_within, folder) = folder(true);
         let path = folder.path();
         one_thread().unwrap().block_on(async {
-            let authority = found(path, "climate", "127.0.0.1", &[], LIFE_S)
-                .await
-                .unwrap()
-                .unwrap();
+            let authority = found(path, LIFE_S).await;
             let mut own = applicant(path, 0);
             let pass = own.pass().await.unwrap();
             let server = authority.pass(&Identity::Server(None)).unwrap();
@@ -336,10 +299,7 @@ mod tests {
             assert!(Credentials::new("", Some(&pass)).is_ok());
             // The next process of the task shows the same, for as long as the authority is the same; then the same key.
             assert_eq!(own.pass().await.unwrap(), pass);
-            let _later = found(path, "climate", "127.0.0.1", &[], LIFE_S)
-                .await
-                .unwrap()
-                .unwrap();
+            let _later = found(path, LIFE_S).await;
             let other = own.pass().await.unwrap();
             assert_ne!(other, pass);
             assert_eq!(key(&other), key(&pass));
@@ -364,7 +324,7 @@ mod tests {
         let path = folder.path();
         one_thread().unwrap().block_on(async {
             // Two thirds of a second are over at once, in whole seconds.
-            found(path, "climate", "127.0.0.1", &[], 1).await.unwrap();
+            found(path, 1).await;
             let mut own = applicant(path, 0);
             let pass = own.pass().await.unwrap();
             let later = own.pass().await.unwrap();
@@ -378,9 +338,7 @@ mod tests {
         let (_within, folder) = folder(true);
         let path = folder.path();
         one_thread().unwrap().block_on(async {
-            found(path, "climate", "127.0.0.1", &[], LIFE_S)
-                .await
-                .unwrap();
+            found(path, LIFE_S).await;
             let (mut own, mut thief) = (applicant(path, 0), applicant(path, 0));
             assert_eq!(thief.secret, own.secret);
             let pass = own.pass().await.unwrap();
@@ -401,9 +359,7 @@ mod tests {
             let want = ["used-secret", "unknown-secret"].map(|word| (word.to_owned(), 1));
             assert_eq!(told(path, 2).await, want);
             // Another authority goes by the same files.
-            found(path, "climate", "127.0.0.1", &[], LIFE_S)
-                .await
-                .unwrap();
+            found(path, LIFE_S).await;
             thief.secret.clone_from(&own.secret);
             let why = refused(&mut thief).await;
             assert!(why.contains("(used-secret)"), "{why}");
@@ -425,9 +381,7 @@ mod tests {
             ..applicant(path, 0)
         };
         one_thread().unwrap().block_on(async {
-            found(path, "climate", "127.0.0.1", &[], LIFE_S)
-                .await
-                .unwrap();
+            found(path, LIFE_S).await;
             // By the authority: as after a look before it was there.
             let mut early = asking(PATIENCE);
             fs::rename(&file, &hidden).unwrap();
@@ -469,11 +423,8 @@ mod tests {
         let (_within, folder) = folder(true);
         let path = folder.path();
         one_thread().unwrap().block_on(async {
-            found(path, "climate", "127.0.0.1", &[], LIFE_S)
-                .await
-                .unwrap();
-            let text = fs::read_to_string(path.join(AUTHORITY)).unwrap();
-            let there: Whereabouts = serde_json::from_str(&text).unwrap();
+            found(path, LIFE_S).await;
+            let there = listed(&authority::listing(path)).unwrap().remove(0);
             let mut silent = Vec::new();
             for _ in 0..HEARD_MAX {
                 let stream = tokio::net::TcpStream::connect(&there.address).await;
@@ -494,9 +445,7 @@ mod tests {
         let (_within, folder) = folder(true);
         let path = folder.path();
         one_thread().unwrap().block_on(async {
-            found(path, "climate", "127.0.0.1", &[], LIFE_S)
-                .await
-                .unwrap();
+            found(path, LIFE_S).await;
             let mut own = applicant(path, 0);
             applicant(path, 0).pass().await.unwrap();
             let why = refused(&mut own).await;
@@ -512,14 +461,12 @@ mod tests {
         let (_within, folder) = folder(true);
         let path = folder.path();
         one_thread().unwrap().block_on(async {
-            found(path, "climate", "127.0.0.1", &[], LIFE_S)
-                .await
-                .unwrap();
+            found(path, LIFE_S).await;
             assert!(folder.file(run_files::PERSON).exists());
             prepare(&folder, false).unwrap();
             assert!(!folder.file(run_files::PERSON).exists());
             assert!(
-                found(path, "climate", "127.0.0.1", &[], LIFE_S)
+                authority::found(&site(path), "climate", LIFE_S)
                     .await
                     .unwrap()
                     .is_none()

@@ -1,9 +1,10 @@
 //! The messages of enrolment (`enrol.rs`): a line of JSON in each direction.
 
 use serde::{Deserialize, Serialize};
+use tradewind_proto::authorities::Refused;
+pub use tradewind_proto::authorities::Reply;
 use tradewind_proto::authority::Authority;
 use tradewind_proto::refusal::Reason;
-pub use tradewind_proto::renewal::Reply;
 
 pub use super::task_secrets::{NoGood, TaskName, TaskSecrets, Tasked};
 
@@ -46,7 +47,7 @@ pub fn answer(
             refused(&no_good);
             let NoGood { reason, text } = no_good;
             let reason = reason.word().to_owned();
-            Reply::Refused { reason, text }
+            Reply::Refused(Refused { reason, text })
         }
         Err(error) => Reply::Failed(format!("{error:#}")),
     }

@@ -4,6 +4,7 @@
 mod address;
 mod asked;
 mod attach;
+mod authority;
 mod batch_secrets;
 mod cancel;
 mod client;

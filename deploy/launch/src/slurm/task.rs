@@ -12,14 +12,16 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{interval, sleep, timeout};
 use tradewind_common::exit::Exit;
-use tradewind_common::run_files;
+use tradewind_common::{ServerId, run_files};
 
-use super::enrol::{self, Applicant};
+use super::authority::{self, Successor};
+use super::enrol::Applicant;
 use super::run_watch::{self, Next, RunWatch};
 use super::start::{next_life, resumes};
 use super::task_secrets::{TaskName, Tasked};
 use super::{address, gave_up, identity::TaskIdentity};
 use crate::finished::{judge, meaning};
+use crate::issuing::Site;
 use crate::secrets::{identity, people, security};
 use crate::supervisor::{Action, Death, Progress, Rules, Supervisor};
 use crate::{LOOK, Member, Process, ProcessEnd, Programs, Role, bare_host, environment};
@@ -28,10 +30,12 @@ use tradewind_folder::clock::Clock;
 use tradewind_folder::failure::Failure;
 use tradewind_folder::found::FoundRun;
 use tradewind_folder::runtime::one_thread;
+use tradewind_process::supervise;
 use tradewind_programs::server::{CoordinatorAt, ServerArguments};
 use tradewind_programs::worker::{
     CoordinatorArgument, EvaluateArguments, TrainArguments, WorkerArguments,
 };
+use tradewind_proto::authorities::KEEPERS;
 use tradewind_proto::authority::Authority;
 
 /// How long servers that are told to end wait for the last snapshot: Slurm kills after `KillWait`,
@@ -108,7 +112,7 @@ struct SlurmTask {
     /// Address of this node.
     host: String,
     log: PathBuf,
-    /// Under TLS: of the first server's task.
+    /// Under TLS: of the first server's task, which has founded it.
     authority: Option<Arc<Authority>>,
     /// Under TLS: of other tasks, once they have asked for a certificate.
     applicant: RefCell<Option<Applicant>>,
@@ -186,11 +190,8 @@ impl SlurmTask {
             // Before the folder is this start's: others go by what it says then.
             Member::Server(0) => {
                 let config = &self.place.config;
-                let people = people(config, security(config, false)?)?;
-                let name = config.name.as_str();
-                self.authority =
-                    enrol::found(run, name, &self.host, &people, config.cluster.certificate_s)
-                        .await?;
+                let (name, life_s) = (config.name.as_str(), config.cluster.certificate_s);
+                self.authority = authority::found(&self.site()?, name, life_s).await?;
                 Ok(())
             }
             Member::Server(_) => self.identity.start().begun(run).await,
@@ -199,6 +200,32 @@ impl SlurmTask {
             }
             Member::Rank { .. } => RunWatch::begun(run).await,
         }
+    }
+
+    /// Where an authority in this task answers.
+    fn site(&self) -> anyhow::Result<Site> {
+        let config = &self.place.config;
+        Ok(Site {
+            folder: self.place.path.clone(),
+            host: self.host.clone(),
+            people: people(config, security(config, false)?)?,
+        })
+    }
+
+    /// Has the authority's key handed on, in the task of one of the servers that keep it: from when it has enrolled on,
+    /// and in the background.
+    fn succeed(&self) -> anyhow::Result<()> {
+        if let Member::Server(server @ 1..KEEPERS) = self.member
+            && let Some(applicant) = &*self.applicant.borrow()
+            && let Some(pass) = applicant.enrolled()
+        {
+            let successor = Successor::new(self.site()?, ServerId(server), pass)?;
+            supervise(
+                "the taking over of the authority's key",
+                successor.succeed(),
+            );
+        }
+        Ok(())
     }
 
     /// What a rank goes by whose group is a job of its own.
@@ -229,6 +256,7 @@ impl SlurmTask {
         let mut looks = interval(run_watch::PAUSE);
         let mut run_watch = self.run_watch();
         let mut process = self.start().await?;
+        self.succeed()?;
         let mut supervisor = Supervisor::new(rules, [(self.member, 1)], clock.now_ms());
         // How the present process has ended, once it has.
         let mut ended: Option<ProcessEnd> = None;
