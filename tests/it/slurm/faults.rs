@@ -1,16 +1,28 @@
 //! Nodes lose power or their cable; the run goes on.
 
+use tradewind_tests::cluster::run::Run;
 use tradewind_tests::cluster::slurm::{Slurm, Submitted};
 use tradewind_tests::cluster::wait_for;
 
+use super::tls::certificates_are_renewed;
 use super::{a_server_is_up_again, endless, kill_process_of};
 
 /// A run whose groups have come some way, and what happens to it; it finishes if somebody sees it to its
 /// end, and nothing acknowledged is lost.
 fn check(nodes: &[&str], finishes: bool, happen: impl FnOnce(&Slurm, &Submitted<'_>)) {
+    check_run(endless(), nodes, finishes, happen);
+}
+
+/// The same, of a run that is like [`endless`].
+fn check_run(
+    run: Run,
+    nodes: &[&str],
+    finishes: bool,
+    happen: impl FnOnce(&Slurm, &Submitted<'_>),
+) {
     let slurm = Slurm::take();
     // Slurm ends a component of which no node is left, and with it the others: so each has two.
-    let run = endless()
+    let run = run
         .key("cluster.groups", "[2, 2]")
         .key("slurm.ranks_per_node", "1");
     // Half a minute and more of two groups.
@@ -97,11 +109,16 @@ fn the_node_of_a_server_is_powered_off() {
     });
 }
 
-/// With it go the batch script, a server and the coordinator.
+/// With it go the batch script, a server, the coordinator, and the authority that has founded itself there: the task of
+/// server 1 has its key.
 #[test]
 #[ignore = "needs a Slurm cluster: make slurm-test"]
 fn the_batch_node_is_powered_off() {
-    check(&["n1"], false, |slurm, submitted| {
+    // Renewed after 20 to 23 s.
+    let run = endless().key("cluster.certificate_s", "30");
+    check_run(run, &["n1"], false, |slurm, submitted| {
+        let successor = submitted.out().join("slurm/authorities/1.json");
+        wait_for("a successor", || successor.exists().then_some(()));
         slurm.node("off", "n1");
         submitted.goes_on(0, 100);
         submitted.goes_on(1, 100);
@@ -110,8 +127,25 @@ fn the_batch_node_is_powered_off() {
         assert!(told.contains("lost by restoring: nothing"), "{told}");
         let jobs = submitted.verb("status", &[]);
         assert!(jobs.contains("RUNNING"), "{jobs}");
+
+        let alive = ["server-1", "group-0-rank-0", "group-1-rank-1"];
+        certificates_are_renewed(submitted, &alive, 1);
+        // What this task enrolled for has had two thirds of its life: it enrols again.
+        kill_process_of(submitted, "group 1");
+        group_1_forms_anew(submitted);
+        submitted.goes_on(1, 20);
+
         let told = submitted.verb("cancel", &[]);
         assert!(told.contains("cancelled: "), "{told}");
+    });
+}
+
+fn group_1_forms_anew(submitted: &Submitted<'_>) {
+    wait_for("the group to form anew", || {
+        // Where its rank was slow to come back, it has gone on with the other one before.
+        let together = "group 1 is together: 2 ranks, incarnation ";
+        let mut events = submitted.events().into_iter();
+        events.find(|event| event.split(together).nth(1).is_some_and(|life| life != "1"))
     });
 }
 
@@ -141,12 +175,7 @@ fn a_cable_is_cut_and_plugged_in_again() {
 fn a_rank_and_a_server_are_killed() {
     check(&[], true, |_, submitted| {
         kill_process_of(submitted, "group 1");
-        wait_for("the group to form anew", || {
-            // Where its rank was slow to come back, it has gone on with the other one before.
-            let together = "group 1 is together: 2 ranks, incarnation ";
-            let mut events = submitted.events().into_iter();
-            events.find(|event| event.split(together).nth(1).is_some_and(|life| life != "1"))
-        });
+        group_1_forms_anew(submitted);
         kill_process_of(submitted, "servers");
         a_server_is_up_again(submitted);
         submitted.goes_on(0, 100);

@@ -69,16 +69,16 @@ pub(super) fn strangers_are_refused(slurm: &Slurm, submitted: &Submitted<'_>) {
     }
 }
 
-/// Waits until each process has had its certificate renewed so often more.
-fn lives(submitted: &Submitted<'_>, times: usize) {
+/// Waits until each process of these logs has had its certificate renewed so often more.
+pub(super) fn certificates_are_renewed(submitted: &Submitted<'_>, logs: &[&str], times: usize) {
     let renewed = |log: &str| {
         let path = submitted.out().join(format!("logs/{log}.log"));
         let text = fs::read_to_string(path).unwrap_or_default();
         text.matches("the certificate was renewed").count()
     };
-    let before = LOGS.map(renewed);
+    let before: Vec<usize> = logs.iter().map(|log| renewed(log)).collect();
     wait_for("certificates to be renewed", || {
-        let mut logs = LOGS.iter().zip(before);
+        let mut logs = logs.iter().zip(&before);
         logs.all(|(log, before)| renewed(log) >= before + times)
             .then_some(())
     });
@@ -96,7 +96,7 @@ fn a_job_goes_on_past_the_lives_of_its_certificates() {
     let submitted = slurm.submit(&run);
     submitted.goes_on(0, 5);
     submitted.goes_on(1, 5);
-    lives(&submitted, 2);
+    certificates_are_renewed(&submitted, &LOGS, 2);
 
     // Of what tasks enrolled with nothing is valid any more. A group forms anew, of a process that has lived on and of
     // another one, and a server comes back, to which all others connect.
@@ -110,7 +110,7 @@ fn a_job_goes_on_past_the_lives_of_its_certificates() {
     a_server_is_up_again(&submitted);
     submitted.goes_on(0, 20);
     submitted.goes_on(1, 20);
-    lives(&submitted, 1);
+    certificates_are_renewed(&submitted, &LOGS, 1);
 
     submitted.verb("cancel", &[]);
     let summary = submitted.summary();
