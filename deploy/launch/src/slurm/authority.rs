@@ -1,5 +1,5 @@
 //! The authority of a run or a fleet under Slurm, in tasks of its servers. That of server 0 founds it at each start of
-//! the job; those of the next ones, [`KEEPERS`] in all, have its key handed on over mutual TLS, for the certificates
+//! the job; those of the next ones, [`KEEPERS`](tradewind_proto::authorities::KEEPERS) in all, have its key handed on over mutual TLS, for the certificates
 //! that they have enrolled for, and issue certificates beside it. So the authority outlives the node of server 0. The key
 //! is in the memory of these tasks, and never in a folder.
 
@@ -13,7 +13,7 @@ use anyhow::Context;
 use tokio::time::sleep;
 use tradewind_common::ServerId;
 use tradewind_process::whole;
-use tradewind_proto::authorities::{KEEPERS, Refused, Whereabouts, ask, file, listed};
+use tradewind_proto::authorities::{Refused, Whereabouts, ask, file, listed};
 use tradewind_proto::authority::{Authority, HandedOn};
 use tradewind_proto::connector::Connector;
 use tradewind_proto::renewal::Succession;
@@ -205,6 +205,7 @@ mod tests {
     use tradewind_common::run_files;
     use tradewind_folder::run::RunFolder;
     use tradewind_folder::runtime::one_thread;
+    use tradewind_proto::authorities::KEEPERS;
     use tradewind_proto::authority::LIFE_S;
     use tradewind_proto::refusal::Reason;
     use tradewind_proto::renewal::{Attempt, Renewing};
@@ -274,11 +275,20 @@ mod tests {
         async fn loses_its_first_node(self) -> (tempfile::TempDir, RunFolder) {
             let there: SocketAddr = self.listed().remove(0).address.parse().unwrap();
             self.node.shutdown_background();
-            while TcpStream::connect(there).await.is_ok() {
-                sleep(Duration::from_millis(20)).await;
-            }
+            until(async || TcpStream::connect(there).await.is_err()).await;
             (self._within, self.folder)
         }
+    }
+
+    /// Waits for half a minute at most.
+    async fn until(is_so: impl AsyncFn() -> bool) {
+        for _ in 0..1500 {
+            if is_so().await {
+                return;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        panic!("it does not come to that");
     }
 
     fn site(folder: &Path) -> Site {
@@ -419,7 +429,7 @@ mod tests {
             let refused = revoked.unwrap().succeed().await.unwrap_err();
             assert_eq!(refused.reason, Reason::RevokedCertificate.word());
         });
-        let told = || {
+        let told = async || {
             let text = fs::read_to_string(run.folder.file(run_files::EVENTS)).unwrap_or_default();
             let reasons = text.lines().filter_map(|line| {
                 let line: serde_json::Value = serde_json::from_str(line).ok()?;
@@ -434,13 +444,10 @@ mod tests {
             Reason::NoCertificate,
         ];
         // The first of each; others within a minute are counted in the next line. A thread writes them.
-        for _ in 0..600 {
-            if told().len() >= wanted.len() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        assert_eq!(told(), wanted.map(Reason::word));
+        one_thread().unwrap().block_on(async {
+            until(async || told().await.len() >= wanted.len()).await;
+            assert_eq!(told().await, wanted.map(Reason::word));
+        });
     }
 
     /// As the coordinator writes it down.
@@ -487,9 +494,7 @@ mod tests {
             let person = Identity::Person(None);
             let due = authority.pass_for(&person, -7200..600).unwrap();
             fs::write(&own, &due).unwrap();
-            while fs::read_to_string(&own).unwrap() == due {
-                sleep(Duration::from_millis(20)).await;
-            }
+            until(async || fs::read_to_string(&own).unwrap() != due).await;
             let later = Authority::new("climate").unwrap();
             let due = later.pass_for(&person, -7200..600).unwrap();
             // In one instant, as a founder writes it.

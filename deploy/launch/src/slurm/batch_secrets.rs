@@ -76,7 +76,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
 fn make_all(place: &FoundRun, start: Start, steps: &[Step]) -> anyhow::Result<()> {
     task_secrets::forget_before(&place.fleet, start)?;
     for member in steps.iter().flat_map(|step| step.members()) {
-        // The task of the first server is the authority; of a fleet's servers a run has none.
+        // The task of the first server founds the authority; of a fleet's servers a run has none.
         if member != Member::Server(0) {
             let own = identity(&place.config.name, member);
             task_secrets::make(&place.fleet, TaskName::new(start, member), &own)?;
