@@ -114,8 +114,8 @@ fn the_node_of_a_server_is_powered_off() {
 #[test]
 #[ignore = "needs a Slurm cluster: make slurm-test"]
 fn the_batch_node_is_powered_off() {
-    // Renewed after 20 to 23 s.
-    let run = endless().key("cluster.certificate_s", "30");
+    // Renewed after 27 to 30 s.
+    let run = endless().key("cluster.certificate_s", "40");
     check_run(run, &["n1"], false, |slurm, submitted| {
         let successor = submitted.out().join("slurm/authorities/1.json");
         wait_for("a successor", || successor.exists().then_some(()));
