@@ -14,14 +14,37 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tower_service::Service;
+use tradewind_common::ServerId;
 
 use crate::connector::Connector;
 
-/// How many of the first servers have a task that keeps the authority's key. Three: the key outlives two nodes, and is in
-/// the memory of no more nodes than that, each of which could issue certificates of any name if it were taken over.
+/// How many of the first nodes of servers have a task that keeps the authority's key. Three: the key outlives two nodes, and
+/// is in the memory of no more nodes than that, each of which could issue certificates of any name if it were taken over.
 pub const KEEPERS: u32 = 3;
 
-/// How long an answer may take, at both ends.
+/// Which servers have a task that keeps the key: the first one of each of the first [`KEEPERS`] nodes, where each node but the
+/// last has so many.
+#[derive(Clone, Copy, Debug)]
+pub struct Keepers {
+    /// At least one.
+    pub servers_per_node: u32,
+}
+
+impl Keepers {
+    /// Which keeper it is, from 0 on, if it is one. The first one founds the authority.
+    pub fn number(self, server: ServerId) -> Option<u32> {
+        let is_first = server.0.is_multiple_of(self.servers_per_node);
+        let number = server.0 / self.servers_per_node;
+        (is_first && number < KEEPERS).then_some(number)
+    }
+
+    /// Whether it has the key handed on, once there is one.
+    pub fn succeeds(self, server: ServerId) -> bool {
+        self.number(server).is_some_and(|number| number > 0)
+    }
+}
+
+/// How long an answer may take, of the last one that is asked.
 pub const ANSWER: Duration = Duration::from_secs(10);
 
 /// How long one is asked behind which another one could be: of a node without power nothing ever comes.
@@ -39,21 +62,21 @@ pub struct Whereabouts {
     pub certificate: String,
 }
 
-/// The file of the authority that is in the task of this server, in the folder where they are listed.
-pub fn file(listing: &Path, server: u32) -> PathBuf {
-    listing.join(format!("{server}.json"))
+/// The file of the keeper of this number, in the folder where they are listed.
+pub fn file(listing: &Path, keeper: u32) -> PathBuf {
+    listing.join(format!("{keeper}.json"))
 }
 
-/// The authorities of one start that are listed in a folder, that of the lowest server first.
+/// The authorities of one start that are listed in a folder, in the order of their numbers.
 ///
-/// The first server's file is written before all others of a start: one with another certificate is not of this start,
+/// The first one's file is written before all others of a start: one with another certificate is not of this start,
 /// and is passed over, as is one that cannot be read.
 ///
 /// # Errors
-/// The first server's file cannot be read.
+/// The first one's file cannot be read.
 pub fn listed(listing: &Path) -> io::Result<Vec<Whereabouts>> {
-    let read = |server| -> io::Result<Whereabouts> {
-        let path = file(listing, server);
+    let read = |keeper| -> io::Result<Whereabouts> {
+        let path = file(listing, keeper);
         let named = |error: io::Error| {
             let text = format!("cannot read {}: {error}", path.display());
             io::Error::new(error.kind(), text)
@@ -63,7 +86,7 @@ pub fn listed(listing: &Path) -> io::Result<Vec<Whereabouts>> {
     };
     let first = read(0)?;
     let others: Vec<_> = (1..KEEPERS)
-        .filter_map(|server| read(server).ok())
+        .filter_map(|keeper| read(keeper).ok())
         .filter(|other| other.certificate == first.certificate)
         .collect();
     Ok([first].into_iter().chain(others).collect())
@@ -193,13 +216,32 @@ async fn ask_one<T: DeserializeOwned>(
 mod tests {
     use super::*;
 
-    fn write(listing: &Path, server: u32, address: &str, certificate: &str) {
+    #[test]
+    fn the_first_server_of_each_of_the_first_nodes_keeps_the_key() {
+        let keeping = |servers_per_node| {
+            let keepers = Keepers { servers_per_node };
+            let numbers = (0..12).map(move |server| keepers.number(ServerId(server)));
+            let kept = (0..12).zip(numbers);
+            let kept = kept.filter_map(|(server, number)| Some((server, number?)));
+            kept.collect::<Vec<(u32, u32)>>()
+        };
+        assert_eq!(keeping(1), [(0, 0), (1, 1), (2, 2)]);
+        assert_eq!(keeping(4), [(0, 0), (4, 1), (8, 2)]);
+        assert_eq!(keeping(1024), [(0, 0)]);
+        let keepers = Keepers {
+            servers_per_node: 4,
+        };
+        let succeed = [0, 1, 4, 12].map(|server| keepers.succeeds(ServerId(server)));
+        assert_eq!(succeed, [false, false, true, false]);
+    }
+
+    fn write(listing: &Path, keeper: u32, address: &str, certificate: &str) {
         let there = Whereabouts {
             address: address.into(),
             certificate: certificate.into(),
         };
         fs::write(
-            file(listing, server),
+            file(listing, keeper),
             serde_json::to_string(&there).unwrap(),
         )
         .unwrap();

@@ -127,6 +127,12 @@ pub fn is_due(pass: &str) -> bool {
     valid.is_none_or(|valid| due_s(&valid, 0) <= now_s())
 }
 
+/// Whether a [pass](Key::pass) is good for nothing any more, by its times.
+pub fn is_over(pass: &str) -> bool {
+    let valid = Tls::from_pem(pass).ok().and_then(|tls| tls.valid());
+    valid.is_none_or(|valid| valid.end <= now_s())
+}
+
 /// When a certificate is renewed that is valid at these times: after two thirds of its life, and up to a twelfth more.
 fn due_s(valid: &Range<i64>, spread: u8) -> i64 {
     let issued = valid.start.saturating_add(EARLIER_S);
@@ -161,7 +167,10 @@ mod tests {
         assert!(!is_due(&pass));
         let hour = 3600;
         let old = authority.pass_for(&Identity::Person(None), -2 * hour..600);
-        assert!(is_due(&old.unwrap()));
+        let old = old.unwrap();
+        assert!(is_due(&old) && !is_over(&old));
+        let over = authority.pass_for(&Identity::Person(None), -2 * hour..-1);
+        assert!(is_over(&over.unwrap()));
         assert!(is_due("no pass"));
     }
 

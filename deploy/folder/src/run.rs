@@ -46,8 +46,7 @@ impl RunFolder {
                 path.display()
             );
         }
-        let made = make(&path.join("logs"));
-        made.with_context(|| format!("cannot make {}", path.display()))?;
+        make_folder(&path.join("logs"))?;
         let path = fs::canonicalize(path)?;
         // One that cannot be locked is nobody's; what was made here would be in the way of the next try.
         let lock = try_lock(&path).inspect_err(|_| {
@@ -70,7 +69,7 @@ impl RunFolder {
         let before = fs::read_to_string(path.join(run_files::CONFIG));
         let before =
             before.with_context(|| format!("cannot read the run in {}", path.display()))?;
-        make(&path.join("logs"))?;
+        make_folder(&path.join("logs"))?;
         Ok(Self {
             path,
             _lock: lock,
@@ -120,8 +119,12 @@ impl RunFolder {
 
 /// Makes a folder and those above it, in which nobody but their owner writes, whatever the umask: who can put files
 /// there can make the run train on them.
-fn make(path: &Path) -> std::io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o755).create(path)
+///
+/// # Errors
+/// It cannot be made.
+pub fn make_folder(path: &Path) -> anyhow::Result<()> {
+    let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
+    made.with_context(|| format!("cannot make {}", path.display()))
 }
 
 /// Moves the coordinator's state aside, if there is some: the fleet that begins here is a new one, and

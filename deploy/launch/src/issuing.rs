@@ -17,7 +17,9 @@ use tokio::time::{sleep, timeout};
 use tradewind_common::ServerId;
 use tradewind_common::identity::{Identity, PersonName};
 use tradewind_process::supervise;
-use tradewind_proto::authorities::{ANSWER, KEEPERS, MESSAGE_BYTES_MAX, Refused, Reply};
+use tradewind_proto::authorities::{
+    ANSWER, KEEPERS, Keepers, MESSAGE_BYTES_MAX, Refused, Reply, listed,
+};
 use tradewind_proto::authority::{Authority, HandedOn};
 use tradewind_proto::refusal::Reason;
 use tradewind_proto::renewal::{Renewal, Succession};
@@ -54,6 +56,18 @@ pub(crate) struct Site {
     pub(crate) people: Vec<PersonName>,
 }
 
+/// What an authority in the task of a server does besides, under Slurm.
+pub(crate) struct Enrolling {
+    /// Whose task it is.
+    pub(crate) server: ServerId,
+    /// To whom it hands its key on.
+    pub(crate) keepers: Keepers,
+    /// The folder where the authorities of the present start are listed.
+    pub(crate) listing: PathBuf,
+    /// Certifies others for their secrets.
+    pub(crate) enrol: Enrol,
+}
+
 /// An authority that answers.
 pub(crate) struct Issuing {
     authority: Arc<Authority>,
@@ -61,18 +75,17 @@ pub(crate) struct Issuing {
     own: Tls,
     site: Site,
     /// Under Slurm.
-    enrol: Option<Enrol>,
+    enrolling: Option<Enrolling>,
     notices: Notices,
 }
 
 impl Issuing {
-    /// Answers from now on, at a port of this host of its own; and keeps the certificates of people in the folder valid,
-    /// which are there already. Under Slurm it is the task of a server, and certifies others for their secrets. Returns
-    /// where it listens. Must be called in a runtime.
+    /// Answers from now on, at a port of this host of its own; and from a while on keeps the certificates of people in the
+    /// folder valid. Returns where it listens. Must be called in a runtime.
     pub(crate) async fn begin(
         authority: &Arc<Authority>,
         site: &Site,
-        enrols: Option<(ServerId, Enrol)>,
+        enrolling: Option<Enrolling>,
     ) -> anyhow::Result<String> {
         let host = &site.host;
         let listener = TcpListener::bind(format!("{}:0", bare_host(host))).await;
@@ -80,12 +93,12 @@ impl Issuing {
             .with_context(|| format!("the authority of certificates cannot listen on {host}"))?;
         let address = listener.local_addr()?.to_string();
         let own = authority.own_pass(&Identity::Server(None))?;
-        let (server, enrol) = enrols.unzip();
+        let server = enrolling.as_ref().map(|enrolling| enrolling.server);
         let issuing = Arc::new(Self {
             authority: authority.clone(),
             own: Tls::from_pem(&own)?,
             site: site.clone(),
-            enrol,
+            enrolling,
             notices: Notices::of_authority(&site.folder, server)?,
         });
         let keeping = issuing.clone().keep_people();
@@ -146,18 +159,18 @@ impl Issuing {
 
     /// The key, for the task of one of the first servers.
     fn hand_on(&self, caller: Result<Identity, Unfit>) -> Reply<HandedOn> {
-        if self.enrol.is_none() {
+        let Some(Enrolling { keepers, .. }) = self.enrolling else {
             let text = "the authority of a run on this machine hands its key on to nobody";
             return self.refuse(Reason::WrongRole, text.into());
-        }
+        };
         self.for_member(caller, |identity| match identity {
-            Identity::Server(Some(server)) if server.0 < KEEPERS => {
+            Identity::Server(Some(server)) if keepers.succeeds(server) => {
                 tradewind_process::complain!("the authority's key is handed on to server {server}");
                 Ok(Reply::Issued(self.authority.hand_on()))
             }
             other => {
                 let text = format!(
-                    "the authority's key is for the tasks of the first {KEEPERS} servers, and the caller is {other}"
+                    "the authority's key is for a server of each of the first {KEEPERS} nodes, and the caller is {other}"
                 );
                 Ok(self.refuse(Reason::WrongRole, text))
             }
@@ -185,8 +198,8 @@ impl Issuing {
     }
 
     fn enrol(&self, line: &str) -> Reply {
-        match &self.enrol {
-            Some(enrol) => enrol(&self.authority, &self.notices, line),
+        match &self.enrolling {
+            Some(Enrolling { enrol, .. }) => enrol(&self.authority, &self.notices, line),
             None => {
                 let text = "what was asked for is no renewal of a certificate";
                 self.refuse(Reason::Malformed, text.into())
@@ -212,8 +225,24 @@ impl Issuing {
         certify_people(folder, &self.authority, &people)
     }
 
-    /// Does that whenever two thirds of the life of what is there have passed; an authority beside this one may have
-    /// done it by then.
+    /// Whether the run or fleet has not been started again meanwhile, with another authority. Reads a file.
+    fn is_present(&self) -> bool {
+        let Some(Enrolling { listing, .. }) = &self.enrolling else {
+            return true;
+        };
+        let own = self.authority.certificate();
+        listed(listing).is_ok_and(|listed| listed[0].certificate == own)
+    }
+
+    /// Certifies people if that is due, or was tried in vain; an authority beside this one may have done it by now.
+    fn certify_if_due(&self, failed: bool) -> anyhow::Result<()> {
+        match self.is_present() && (failed || are_due(&self.site.folder, &self.own)) {
+            true => self.certify(),
+            false => Ok(()),
+        }
+    }
+
+    /// Does that from time to time.
     async fn keep_people(self: Arc<Self>) -> Infallible {
         let life = Duration::from_secs(self.authority.life_s().into());
         let look = (life / 12).min(LOOK_PAUSE_MAX);
@@ -221,11 +250,12 @@ impl Issuing {
         let mut failed = WRITE_PAUSE;
         loop {
             sleep(pause).await;
-            if !are_due(&self.site.folder, &self.own) {
-                pause = look;
-                continue;
-            }
-            pause = match self.certify() {
+            let (issuing, has_failed) = (self.clone(), failed > WRITE_PAUSE);
+            let certified = spawn_blocking(move || issuing.certify_if_due(has_failed));
+            pause = match certified
+                .await
+                .unwrap_or_else(|panicked| Err(panicked.into()))
+            {
                 Ok(()) => {
                     failed = WRITE_PAUSE;
                     look

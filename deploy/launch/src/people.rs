@@ -36,29 +36,63 @@ pub(crate) fn certify_people(
         let pass = authority.pass(&Identity::Person(name));
         pass.context("no certificate can be issued")
     };
-    whole::write_secret(&folder.join(run_files::PERSON), pass(None)?)?;
-    if people.is_empty() {
-        return Ok(());
+    if !people.is_empty() {
+        make_people(folder)?;
     }
+    for name in people {
+        let file = folder.join(run_files::person(name.as_str()));
+        whole::write_secret(&file, pass(Some(name.clone()))?)?;
+    }
+    // The last: by it all of them are told to be there.
+    Ok(whole::write_secret(
+        &folder.join(run_files::PERSON),
+        pass(None)?,
+    )?)
+}
+
+fn make_people(folder: &Path) -> anyhow::Result<()> {
     let within = folder.join(run_files::PEOPLE);
     let made = DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(&within);
-    made.with_context(|| format!("cannot make {}", within.display()))?;
-    for name in people {
-        let file = folder.join(run_files::person(name.as_str()));
-        whole::write_secret(&file, pass(Some(name.clone()))?)?;
-    }
-    Ok(())
+    made.with_context(|| format!("cannot make {}", within.display()))
 }
 
-/// Whether what people show in this folder has had two thirds of its life, or is damaged or gone. Not if it is of another
-/// authority than that of `own`: that of a later start, whose it is to renew it.
+/// Whether what people show in this folder has had two thirds of its life, is damaged or gone, or of another authority than
+/// that of `own`.
 pub(crate) fn are_due(folder: &Path, own: &Tls) -> bool {
     let shown = fs::read_to_string(folder.join(run_files::PERSON)).unwrap_or_default();
     match Tls::from_pem(&shown) {
-        Ok(shown_tls) => shown_tls.authority() == own.authority() && is_due(&shown),
+        Ok(shown_tls) => shown_tls.authority() != own.authority() || is_due(&shown),
         Err(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_of_which_one_could_not_be_written_are_due() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let authority = Authority::new("climate").unwrap();
+        let own = authority.own_pass(&Identity::Server(None)).unwrap();
+        let own = Tls::from_pem(&own).unwrap();
+        let people = [PersonName::new("alice").unwrap()];
+        let certify = || certify_people(folder, &authority, &people);
+        // Where their folder is to be.
+        fs::write(folder.join(run_files::PEOPLE), "").unwrap();
+        certify().unwrap_err();
+        assert!(are_due(folder, &own));
+        fs::remove_file(folder.join(run_files::PEOPLE)).unwrap();
+        certify().unwrap();
+        assert!(!are_due(folder, &own));
+        assert!(folder.join(run_files::person("alice")).exists());
+        // Of an earlier start.
+        let earlier = Authority::new("climate").unwrap();
+        certify_people(folder, &earlier, &people).unwrap();
+        assert!(are_due(folder, &own));
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use tradewind_common::run_files;
 use tradewind_config::Config;
+use tradewind_folder::run::make_folder;
 
 use super::client::{self, Row};
 use super::handing_in::{hand_in, jobs_of};
@@ -101,7 +102,7 @@ impl Added<'_> {
     fn hand_in(&self, options: &[String]) -> anyhow::Result<()> {
         let FoundRun { path, config, .. } = self.place;
         let slurm = path.join("slurm");
-        std::fs::create_dir_all(&slurm)?;
+        make_folder(&slurm)?;
         for number in self.numbers {
             let file = slurm.join(format!("group-{number}.toml"));
             std::fs::write(&file, self.own)

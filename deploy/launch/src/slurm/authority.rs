@@ -1,27 +1,31 @@
 //! The authority of a run or a fleet under Slurm, in tasks of its servers. That of server 0 founds it at each start of
-//! the job; those of the next ones, [`KEEPERS`](tradewind_proto::authorities::KEEPERS) in all, have its key handed on over mutual TLS, for the certificates
-//! that they have enrolled for, and issue certificates beside it. So the authority outlives the node of server 0. The key
-//! is in the memory of these tasks, and never in a folder.
+//! the job; those of the first servers on the next nodes ([`Keepers`]) have its key handed on over mutual TLS, for the
+//! certificates that they have enrolled for, and issue certificates beside it. So the authority outlives the node of server 0.
+//! The key is in the memory of these tasks, and never in a folder.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf, absolute};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tradewind_common::ServerId;
+use tradewind_folder::run::make_folder;
 use tradewind_process::whole;
-use tradewind_proto::authorities::{Refused, Whereabouts, ask, file, listed};
+use tradewind_proto::authorities::{KEEPERS, Keepers, Refused, Whereabouts, ask, file, listed};
 use tradewind_proto::authority::{Authority, HandedOn};
 use tradewind_proto::connector::Connector;
+use tradewind_proto::refusal::Reason;
 use tradewind_proto::renewal::Succession;
 use tradewind_proto::tls::Tls;
 
 use super::enrolment;
 use super::task_secrets::{self, TaskSecrets};
-use crate::issuing::{Enrol, Issuing, Site};
+use crate::issuing::{Enrol, Enrolling, Issuing, Site};
 use crate::people::certify_people;
 
 /// In the folder of a run or a fleet: where its authorities are. No secret.
@@ -39,23 +43,27 @@ pub(super) fn listing(folder: &Path) -> PathBuf {
     folder.join(LISTING)
 }
 
-/// Removes where authorities of an earlier start were.
+/// Removes where authorities of an earlier start were. The folder stays: others may have files of it open, which a file
+/// system over a network keeps there under other names.
 pub(super) fn forget(folder: &Path) -> anyhow::Result<()> {
-    let listing = listing(folder);
-    match fs::remove_dir_all(&listing) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot remove {}", listing.display()))
+    for keeper in 0..KEEPERS {
+        let file = file(&listing(folder), keeper);
+        match fs::remove_file(&file) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("cannot remove {}", file.display()));
+            }
+            _ => {}
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
 /// Becomes the authority of the run or fleet of this name, if TLS is spoken there: until this process ends. What a
 /// person shows is then in the folder. Must be called in a runtime.
 pub(super) async fn found(
     site: &Site,
-    of: &str,
-    certificate_s: u32,
+    keepers: Keepers,
+    (of, certificate_s): (&str, u32),
 ) -> anyhow::Result<Option<Arc<Authority>>> {
     let folder = &site.folder;
     if !task_secrets::are_wanted(folder)? {
@@ -63,11 +71,11 @@ pub(super) async fn found(
     }
     forget(folder)?;
     let listing = listing(folder);
-    fs::create_dir_all(&listing).with_context(|| format!("cannot make {}", listing.display()))?;
+    make_folder(&listing)?;
     let authority = Arc::new(Authority::lasting(of, certificate_s)?);
-    let address = begin(&authority, site, ServerId(0)).await?;
+    let address = begin(&authority, site, keepers, ServerId(0)).await?;
     certify_people(folder, &authority, &site.people)?;
-    list(&authority, site, ServerId(0), &address)?;
+    list(&authority, site, 0, &address)?;
     Ok(Some(authority))
 }
 
@@ -75,6 +83,7 @@ pub(super) async fn found(
 async fn begin(
     authority: &Arc<Authority>,
     site: &Site,
+    keepers: Keepers,
     server: ServerId,
 ) -> anyhow::Result<String> {
     let listing = absolute(listing(&site.folder))?;
@@ -92,24 +101,41 @@ async fn begin(
             notices.refused(no_good.reason, &no_good.text);
         })
     });
-    Issuing::begin(authority, site, Some((server, enrol))).await
+    let enrolling = Enrolling {
+        server,
+        keepers,
+        listing,
+        enrol,
+    };
+    Issuing::begin(authority, site, Some(enrolling)).await
 }
 
-/// Tells others where it answers.
-fn list(authority: &Authority, site: &Site, server: ServerId, address: &str) -> anyhow::Result<()> {
+/// Tells others where the keeper of this number answers.
+fn list(authority: &Authority, site: &Site, keeper: u32, address: &str) -> anyhow::Result<()> {
     let there = Whereabouts {
         address: address.to_owned(),
         certificate: authority.certificate(),
     };
-    let file = file(&listing(&site.folder), server.0);
-    // On the disk: it is read when this node has died.
-    Ok(whole::replace(&file, serde_json::to_string(&there)?)?)
+    let file = file(&listing(&site.folder), keeper);
+    // On the disk: it is read when this node has died. Who could write to it could have tasks tell him their secrets.
+    whole::replace_secret(&file, serde_json::to_string(&there)?)?;
+    let mode = Permissions::from_mode(0o644);
+    fs::set_permissions(&file, mode)
+        .with_context(|| format!("cannot let others read {}", file.display()))
+}
+
+/// Whether asking again would come to the same: not where the certificate has expired, or the clock is wrong.
+fn is_final(refused: &Refused) -> bool {
+    [Reason::WrongRole, Reason::RevokedCertificate]
+        .iter()
+        .any(|reason| refused.reason == reason.word())
 }
 
 /// The task of a server that is to be an authority beside those there are, and how far it has come.
 #[derive(Debug)]
 pub(super) struct Successor {
     site: Site,
+    keepers: Keepers,
     server: ServerId,
     /// What it has enrolled for.
     shown: Tls,
@@ -120,9 +146,15 @@ pub(super) struct Successor {
 
 impl Successor {
     /// Of the task of this server, which has this pass.
-    pub(super) fn new(site: Site, server: ServerId, pass: &str) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        site: Site,
+        keepers: Keepers,
+        server: ServerId,
+        pass: &str,
+    ) -> anyhow::Result<Self> {
         Ok(Self {
             site,
+            keepers,
             server,
             shown: Tls::from_pem(pass)?,
             authority: None,
@@ -138,13 +170,14 @@ impl Successor {
         loop {
             let why = match self.advance().await {
                 Ok(Ok(())) => return Ok(()),
-                Ok(Err(refused)) => {
+                Ok(Err(refused)) if is_final(&refused) => {
                     tradewind_process::complain!(
                         "server {} does not keep the authority's key: {refused}",
                         self.server
                     );
                     return Err(refused);
                 }
+                Ok(Err(refused)) => anyhow::anyhow!(refused.to_string()),
                 Err(error) => error,
             };
             failed += 1;
@@ -171,17 +204,23 @@ impl Successor {
         let address = match &self.address {
             Some(address) => address.clone(),
             None => {
-                let address = begin(&authority, &self.site, self.server).await?;
+                let (site, keepers) = (&self.site, self.keepers);
+                let address = begin(&authority, site, keepers, self.server).await?;
                 self.address.insert(address).clone()
             }
         };
-        list(&authority, &self.site, self.server, &address)?;
+        let number = self.keepers.number(self.server);
+        let number = number.context("no keeper has the key handed on")?;
+        let site = self.site.clone();
+        let listed = spawn_blocking(move || list(&authority, &site, number, &address));
+        listed.await??;
         Ok(Ok(()))
     }
 
     /// Asks those that have the key.
     async fn take_over(&self) -> anyhow::Result<Result<Authority, Refused>> {
-        let listed = listed(&listing(&self.site.folder))?;
+        let listing = listing(&self.site.folder);
+        let listed = spawn_blocking(move || listed(&listing)).await??;
         let addresses: Vec<_> = listed.into_iter().map(|there| there.address).collect();
         let question = Succession::HandOn;
         let asked =
@@ -205,9 +244,7 @@ mod tests {
     use tradewind_common::run_files;
     use tradewind_folder::run::RunFolder;
     use tradewind_folder::runtime::one_thread;
-    use tradewind_proto::authorities::KEEPERS;
     use tradewind_proto::authority::LIFE_S;
-    use tradewind_proto::refusal::Reason;
     use tradewind_proto::renewal::{Attempt, Renewing};
     use tradewind_server::store::Store;
 
@@ -235,7 +272,8 @@ mod tests {
                 .enable_all()
                 .build()
                 .unwrap();
-            let founded = node.block_on(found(&site(folder.path()), "climate", life_s));
+            let site = site(folder.path());
+            let founded = node.block_on(found(&site, ONE_A_NODE, ("climate", life_s)));
             let authority = founded.unwrap().expect("TLS is spoken");
             Self {
                 _within: within,
@@ -268,7 +306,7 @@ mod tests {
         async fn successor(&self) -> Successor {
             let mut task = self.applicant(Tasked::Server(1), &server(Some(1)));
             let pass = task.pass().await.unwrap();
-            Successor::new(site(self.path()), ServerId(1), &pass).unwrap()
+            Successor::new(site(self.path()), ONE_A_NODE, ServerId(1), &pass).unwrap()
         }
 
         /// The founder's node loses its power; its folder stays.
@@ -306,6 +344,10 @@ mod tests {
     fn rank() -> Identity {
         Identity::of_uri("tradewind:rank/climate/1/0").unwrap()
     }
+
+    const ONE_A_NODE: Keepers = Keepers {
+        servers_per_node: 1,
+    };
 
     const RANK: Tasked = Tasked::Rank { group: 1, rank: 0 };
 
@@ -400,6 +442,8 @@ mod tests {
             (connector(&pass(&rank())), Reason::WrongRole),
             (connector(&pass(&Identity::Person(None))), Reason::WrongRole),
             (connector(&pass(&server(None))), Reason::WrongRole),
+            // It founds the authority, and need not ask.
+            (connector(&pass(&server(Some(0)))), Reason::WrongRole),
             (connector(&pass(&server(Some(KEEPERS)))), Reason::WrongRole),
             (
                 connector(&pass(&server(Some(2)))),
@@ -418,14 +462,12 @@ mod tests {
                 let refused = asked.unwrap().unwrap_err();
                 assert_eq!(refused.reason, reason.word(), "{refused}");
             }
-            for server in [0, 1] {
-                let shown = connector(&pass(&self::server(Some(server))));
-                let asked = ask::<HandedOn>(&shown, &addresses, &Succession::HandOn).await;
-                asked.unwrap().unwrap();
-            }
+            let shown = connector(&pass(&server(Some(1))));
+            let asked = ask::<HandedOn>(&shown, &addresses, &Succession::HandOn).await;
+            asked.unwrap().unwrap();
             // The task that is refused does not ask for ever.
             let shown = pass(&server(Some(2)));
-            let revoked = Successor::new(site(run.path()), ServerId(2), &shown);
+            let revoked = Successor::new(site(run.path()), ONE_A_NODE, ServerId(2), &shown);
             let refused = revoked.unwrap().succeed().await.unwrap_err();
             assert_eq!(refused.reason, Reason::RevokedCertificate.word());
         });
@@ -484,22 +526,23 @@ mod tests {
 
     #[test]
     fn what_people_show_is_renewed_by_a_successor_but_not_that_of_a_later_start() {
-        // Which makes the pause between two looks half a second.
-        let run = Run::new(6);
+        // Which makes the pause between two looks a second.
+        let run = Run::new(12);
         let own = run.folder.file(run_files::PERSON);
         one_thread().unwrap().block_on(async {
             run.successor().await.succeed().await.unwrap();
             let authority = run.authority.clone();
-            let (_within, _folder) = run.loses_its_first_node().await;
+            let (_within, folder) = run.loses_its_first_node().await;
             let person = Identity::Person(None);
             let due = authority.pass_for(&person, -7200..600).unwrap();
             fs::write(&own, &due).unwrap();
             until(async || fs::read_to_string(&own).unwrap() != due).await;
             let later = Authority::new("climate").unwrap();
             let due = later.pass_for(&person, -7200..600).unwrap();
+            list(&later, &site(folder.path()), 0, "127.0.0.1:1").unwrap();
             // In one instant, as a founder writes it.
             whole::write_secret(&own, &due).unwrap();
-            sleep(Duration::from_millis(1500)).await;
+            sleep(Duration::from_millis(2500)).await;
             assert_eq!(fs::read_to_string(&own).unwrap(), due);
         });
     }

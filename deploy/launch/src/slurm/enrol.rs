@@ -13,7 +13,7 @@ use tradewind_proto::authorities::{Refused, Whereabouts, ask, listed};
 use tradewind_proto::authority::Key;
 use tradewind_proto::connector::Connector;
 use tradewind_proto::refusal::Reason;
-use tradewind_proto::renewal::is_due;
+use tradewind_proto::renewal::{is_due, is_over};
 
 use super::authority;
 use super::enrolment::Request;
@@ -172,7 +172,13 @@ impl Applicant {
         };
         let connector = Connector::without_certificate(certificate)?;
         let addresses: Vec<_> = there.iter().map(|there| there.address.clone()).collect();
-        match ask::<String>(&connector, &addresses, &request).await? {
+        let asked = ask::<String>(&connector, &addresses, &request).await;
+        let still = self.enrolled.as_ref();
+        let still = still.filter(|kept| kept.by == *certificate && !is_over(&kept.pass));
+        if let (Err(_), Some(kept)) = (&asked, still) {
+            return Ok(Answered::Issued(kept.pass.clone()));
+        }
+        match asked? {
             Ok(certificates) => {
                 let pass = self.key.pass(&certificates);
                 let by = certificate.clone();
@@ -208,9 +214,14 @@ mod tests {
     use tradewind_common::run_files;
     use tradewind_folder::runtime::one_thread;
     use tradewind_proto::auth::Credentials;
+    use tradewind_proto::authorities::{self as authority_files, Keepers};
     use tradewind_proto::authority::{Authority, LIFE_S};
 
     const TASK: Tasked = Tasked::Rank { group: 1, rank: 0 };
+
+    const ONE_A_NODE: Keepers = Keepers {
+        servers_per_node: 1,
+    };
 
     fn task(restarts: u32) -> TaskName {
         TaskName::new(Start { job: 7, restarts }, TASK)
@@ -239,7 +250,7 @@ mod tests {
     }
 
     async fn found(path: &Path, life_s: u32) -> Arc<Authority> {
-        let founded = authority::found(&site(path), "climate", life_s).await;
+        let founded = authority::found(&site(path), ONE_A_NODE, ("climate", life_s)).await;
         founded.unwrap().expect("TLS is spoken")
     }
 
@@ -458,6 +469,27 @@ mod tests {
     }
 
     #[test]
+    fn where_nobody_answers_a_task_goes_on_with_what_it_has() {
+        let (_within, folder) = folder(true);
+        let path = folder.path();
+        one_thread().unwrap().block_on(async {
+            let authority = found(path, LIFE_S).await;
+            let mut own = applicant(path, 0);
+            own.pass().await.unwrap();
+            // Two thirds of its life are over.
+            let due = authority.pass_for(&rank(), -7200..600).unwrap();
+            own.enrolled.as_mut().unwrap().pass.clone_from(&due);
+            let there = authority_files::Whereabouts {
+                address: "127.0.0.1:1".into(),
+                certificate: authority.certificate(),
+            };
+            let file = authority_files::file(&authority::listing(path), 0);
+            fs::write(&file, serde_json::to_string(&there).unwrap()).unwrap();
+            assert_eq!(own.pass().await.unwrap(), due);
+        });
+    }
+
+    #[test]
     fn without_tls_nobody_asks() {
         let (_within, folder) = folder(true);
         let path = folder.path();
@@ -466,12 +498,8 @@ mod tests {
             assert!(folder.file(run_files::PERSON).exists());
             prepare(&folder, false).unwrap();
             assert!(!folder.file(run_files::PERSON).exists());
-            assert!(
-                authority::found(&site(path), "climate", LIFE_S)
-                    .await
-                    .unwrap()
-                    .is_none()
-            );
+            let founded = authority::found(&site(path), ONE_A_NODE, ("climate", LIFE_S)).await;
+            assert!(founded.unwrap().is_none());
             assert!(Applicant::new(path, task(0)).unwrap().is_none());
         });
     }

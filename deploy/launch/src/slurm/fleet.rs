@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use tokio::time::{sleep, timeout};
 use tradewind_common::{RunId, run_files};
+use tradewind_folder::run::make_folder;
 
 use super::standing::unfinished;
 use super::start::resumes;
@@ -53,7 +54,7 @@ pub(super) fn job(fleet: &FoundRun) -> anyhow::Result<u32> {
 pub(super) fn claim(fleet: &Path, name: &RunId, folder: &Path, resume: bool) -> anyhow::Result<()> {
     let path = fleet.join("slurm/runs").join(name.as_str());
     let write = || format!("cannot write {}", path.display());
-    fs::create_dir_all(fleet.join("slurm/runs")).with_context(write)?;
+    make_folder(&fleet.join("slurm/runs"))?;
     let text = folder.display().to_string();
     match fs::File::create_new(&path) {
         Ok(_) => {}

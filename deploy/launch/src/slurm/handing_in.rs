@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::client;
 use super::jobs::{self, Job};
+use tradewind_folder::run::make_folder;
 use tradewind_process::log::say;
 
 /// A job whose number is not known yet.
@@ -48,7 +49,7 @@ pub(super) fn hand_in(
 ) -> anyhow::Result<u32> {
     let folder = jobs::folder(run);
     let write = || format!("cannot write into {}", folder.display());
-    fs::create_dir_all(&folder).with_context(write)?;
+    make_folder(&folder)?;
     // Is removed however this function is left, but not if the process is killed.
     let mut file = tempfile::Builder::new()
         .prefix("")

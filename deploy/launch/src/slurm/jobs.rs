@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
+use tradewind_folder::run::make_folder;
 use tradewind_process::whole;
 
 /// A job that was handed in for a run.
@@ -51,8 +52,7 @@ pub(super) fn lead(run: &Path) -> anyhow::Result<Option<u32>> {
 /// Adds a job.
 pub(super) fn add(run: &Path, job: &Job) -> anyhow::Result<()> {
     let path = folder(run).join(format!("{}.json", job.job));
-    fs::create_dir_all(folder(run))
-        .with_context(|| format!("cannot make {}", folder(run).display()))?;
+    make_folder(&folder(run))?;
     Ok(whole::write(&path, serde_json::to_string(job)?)?)
 }
 

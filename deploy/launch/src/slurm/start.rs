@@ -14,7 +14,7 @@ use tradewind_common::RunId;
 use tradewind_server::snapshot::{Folder, manifest};
 
 use crate::LOOK;
-use tradewind_folder::run::{forget_end, put_coordinator_aside};
+use tradewind_folder::run::{forget_end, make_folder, put_coordinator_aside};
 use tradewind_process::whole;
 
 /// How long a task waits for that of the first server: nodes of a job do not start at once.
@@ -46,7 +46,7 @@ impl Start {
         }
         forget_end(run)?;
         let folder = run.join("slurm");
-        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        make_folder(&folder)?;
         whole::write(&path(run), serde_json::to_string(&self)?)?;
         Ok(true)
     }
@@ -83,7 +83,7 @@ pub(super) fn resumes(run: &Path, name: &RunId) -> anyhow::Result<bool> {
 /// The next life of a server: one past all that the folder knows of, whoever asks.
 pub(super) fn next_life(run: &Path, server: u32) -> anyhow::Result<u64> {
     let lives = run.join("slurm").join("lives");
-    fs::create_dir_all(&lives).with_context(|| format!("cannot make {}", lives.display()))?;
+    make_folder(&lives)?;
     let prefix = format!("server-{server}-");
     let entries =
         fs::read_dir(&lives).with_context(|| format!("cannot read {}", lives.display()))?;

@@ -19,7 +19,7 @@ use crate::run::{accepted, changed, newest_snapshot};
 use crate::secrets::{secret, security};
 use tradewind_folder::found::{FLEET, IS_FLEET};
 use tradewind_folder::input::BadInput;
-use tradewind_folder::run::{RunFolder, forget_end};
+use tradewind_folder::run::{RunFolder, forget_end, make_folder};
 use tradewind_process::log::say;
 
 /// What is typed behind `tradewind slurm render`.
@@ -238,7 +238,7 @@ pub fn serve(arguments: &Serve) -> anyhow::Result<()> {
         }
         false => (RunFolder::create(&out)?, new_token(&config)?),
     };
-    std::fs::create_dir_all(folder.file("slurm"))?;
+    make_folder(&folder.file("slurm"))?;
     folder.write(IS_FLEET, "")?;
     let out = folder.path().to_owned();
     let script = Script {
@@ -258,7 +258,7 @@ pub fn serve(arguments: &Serve) -> anyhow::Result<()> {
 
 /// Hands in the job that a folder is about; its number.
 fn hand_in_lead(folder: RunFolder, script: &Script<'_>, token: &str) -> anyhow::Result<u32> {
-    std::fs::create_dir_all(folder.file("slurm"))?;
+    make_folder(&folder.file("slurm"))?;
     folder.write_secret(run_files::CONFIG, script.config.resolved())?;
     folder.write_secret(run_files::TOKEN, token)?;
     if of(script).servers {

@@ -35,7 +35,7 @@ use tradewind_programs::server::{CoordinatorAt, ServerArguments};
 use tradewind_programs::worker::{
     CoordinatorArgument, EvaluateArguments, TrainArguments, WorkerArguments,
 };
-use tradewind_proto::authorities::KEEPERS;
+use tradewind_proto::authorities::Keepers;
 use tradewind_proto::authority::Authority;
 
 /// How long servers that are told to end wait for the last snapshot: Slurm kills after `KillWait`,
@@ -191,7 +191,8 @@ impl SlurmTask {
             Member::Server(0) => {
                 let config = &self.place.config;
                 let (name, life_s) = (config.name.as_str(), config.cluster.certificate_s);
-                self.authority = authority::found(&self.site()?, name, life_s).await?;
+                let site = self.site()?;
+                self.authority = authority::found(&site, self.keepers(), (name, life_s)).await?;
                 Ok(())
             }
             Member::Server(_) => self.identity.start().begun(run).await,
@@ -212,14 +213,23 @@ impl SlurmTask {
         })
     }
 
+    /// The servers whose tasks keep the authority's key.
+    fn keepers(&self) -> Keepers {
+        Keepers {
+            servers_per_node: self.place.config.slurm.servers_per_node,
+        }
+    }
+
     /// Has the authority's key handed on, in the task of one of the servers that keep it: from when it has enrolled on,
     /// and in the background.
     fn succeed(&self) -> anyhow::Result<()> {
-        if let Member::Server(server @ 1..KEEPERS) = self.member
+        let keepers = self.keepers();
+        if let Member::Server(server) = self.member
+            && keepers.succeeds(ServerId(server))
             && let Some(applicant) = &*self.applicant.borrow()
             && let Some(pass) = applicant.enrolled()
         {
-            let successor = Successor::new(self.site()?, ServerId(server), pass)?;
+            let successor = Successor::new(self.site()?, keepers, ServerId(server), pass)?;
             supervise(
                 "the taking over of the authority's key",
                 successor.succeed(),

@@ -154,7 +154,7 @@ pub(super) fn prepare(folder: &Path, tls: bool) -> anyhow::Result<()> {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             Err(error).with_context(|| format!("cannot remove {}", all.display()))
         }
-        _ if tls => make_folder(&all),
+        _ if tls => make_secret_folder(&all),
         _ => Ok(()),
     }
 }
@@ -164,13 +164,22 @@ pub(super) fn make(folder: &Path, task: TaskName, identity: &Identity) -> anyhow
     if !are_wanted(folder)? {
         return Ok(());
     }
-    make_folder(&of_start(folder, task.job, task.restarts))?;
+    make_secret_folder(&of_start(folder, task.job, task.restarts))?;
     let written = Written {
         identity: identity.uri(),
         secret: secret()?,
         made: wall(),
     };
-    Ok(written.write(&task.path(folder))?)
+    let path = task.path(folder);
+    // A secret of that name may have been used, where numbers of jobs begin anew.
+    let link = UsedFor::link(&path);
+    match fs::remove_file(&link) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("cannot remove {}", link.display()));
+        }
+        _ => {}
+    }
+    Ok(written.write(&path)?)
 }
 
 /// Makes the secrets void that earlier starts of a job have left.
@@ -353,7 +362,7 @@ fn of_start(folder: &Path, job: u32, restarts: u32) -> PathBuf {
     folder.join(FOLDER).join(format!("{job}-{restarts}"))
 }
 
-fn make_folder(path: &Path) -> anyhow::Result<()> {
+fn make_secret_folder(path: &Path) -> anyhow::Result<()> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.with_context(|| format!("cannot make {}", path.display()))
 }
@@ -404,6 +413,19 @@ mod tests {
             assert_eq!(refused, Err("used-secret"), "{stolen}");
         }
         assert_eq!(used(folder, task(7, 0), &secret, "own"), own);
+    }
+
+    #[test]
+    fn a_new_secret_of_the_same_name_was_not_used() {
+        let folder = folder();
+        let folder = folder.path();
+        let of_now = || of_task(folder, task(7, 0)).unwrap().unwrap();
+        let own = Ok(rank().uri());
+        assert_eq!(used(folder, task(7, 0), &of_now(), "of then"), own);
+        make(folder, task(7, 0), &rank()).unwrap();
+        assert_eq!(used(folder, task(7, 0), &of_now(), "of now"), own);
+        let refused = used(folder, task(7, 0), &of_now(), "of then");
+        assert_eq!(refused, Err("used-secret"));
     }
 
     #[test]
