@@ -39,9 +39,9 @@ const LEASE: Duration = Duration::from_secs(20);
 /// Beats in a lease.
 const BEATS: u32 = 6;
 
-/// So many ranks have a thread of their own, as each rank of a real run has: what they wait for is the server, and not all
-/// the others. They beat more often.
-const PROBES: u64 = 16;
+/// The ranks of the first groups, of so many and at least of one group, have a thread to themselves: they wait for the server, as
+/// ranks of a real run do, and not for thousands of others. They beat more often.
+const PROBES: u32 = 16;
 const PROBES_BEAT: Duration = Duration::from_millis(50);
 
 /// How long ranks are watched after all have joined: none may be lost in that time.
@@ -69,9 +69,9 @@ pub(super) struct JoiningReport {
     ranks: u32,
     /// From the first connection to the last rank that has heard that it has joined.
     seconds: f64,
-    /// From a beat to its answer, the latest of all. All ranks but the probes share a few threads, and wait for each other.
+    /// From a beat to its answer, the latest of all. Most ranks share a few threads, and wait for each other.
     beat_seconds_max: f64,
-    /// The latest of the probes.
+    /// The latest of those that have a thread to themselves.
     probe_beat_seconds_max: f64,
     /// Ranks of which the coordinator says that they were lost.
     lost: usize,
@@ -93,8 +93,8 @@ impl JoiningReport {
     pub(super) fn table(&self) -> String {
         let ranks = u64::from(self.groups) * u64::from(self.ranks);
         format!(
-            "{} groups of {} joined in {:.2} s; the latest answer to a beat took {:.2} s, and {:.2} s where ranks have a \
-             thread of their own; {} lost\n\
+            "{} groups of {} joined in {:.2} s; the latest answer to a beat took {:.2} s, and {:.2} s of a few ranks that \
+             have a thread to themselves; {} lost\n\
              the server took {:.1} s of processor time, {:.0} kB of memory a rank at most, and wrote {:.2} kB a rank",
             self.groups,
             self.ranks,
@@ -107,6 +107,19 @@ impl JoiningReport {
             self.written_bytes_a_rank / 1e3,
         )
     }
+}
+
+/// A rank.
+#[derive(Clone, Copy)]
+struct One {
+    group: u32,
+    rank: u32,
+    /// Among all ranks.
+    number: u64,
+    /// Over which it joins.
+    connection: u64,
+    /// Has a thread with few others.
+    is_probe: bool,
 }
 
 /// What all ranks share.
@@ -205,14 +218,20 @@ async fn joining(
     for group in 0..groups {
         for rank in 0..ranks {
             let number = u64::from(group) * u64::from(ranks) + u64::from(rank);
-            let threads = if number < PROBES { &probes } else { &threads };
-            let connection = if shared_connections {
-                group.into()
-            } else {
-                number
+            let connection = match shared_connections {
+                true => group.into(),
+                false => number,
             };
+            let one = One {
+                group,
+                rank,
+                number,
+                connection,
+                is_probe: group < PROBES.div_ceil(ranks),
+            };
+            let threads = if one.is_probe { &probes } else { &threads };
             let shared = shared.clone();
-            let rank = async move { shared.rank((number, connection), group, rank).await };
+            let rank = async move { shared.rank(one).await };
             threads.spawn(&mut tasks, connection, rank);
         }
     }
@@ -340,20 +359,18 @@ pub(super) fn start(
 
 impl Shared {
     /// Joins, and beats until it is dropped.
-    async fn rank(
-        &self,
-        (number, connection): (u64, u64),
-        group: u32,
-        rank: u32,
-    ) -> anyhow::Result<()> {
-        let mut away = Away::new(number);
-        away.begin();
+    async fn rank(&self, one: One) -> anyhow::Result<()> {
+        let One { group, rank, .. } = one;
+        let mut away = Away::new(one.number);
         let (mut client, joined) = loop {
-            match self.try_join(connection, group, rank).await {
+            match self.try_join(one).await {
                 Ok(joined) => break joined,
                 // As ranks do: the server may not have registered yet, or had to close a connection for others.
                 Err(error) if away.so_far() >= RETRY => return Err(error),
-                Err(_) => tokio::time::sleep(away.pause()).await,
+                Err(_) => {
+                    away.begin();
+                    tokio::time::sleep(away.pause()).await;
+                }
             }
         };
         self.joined.fetch_add(1, Ordering::Relaxed);
@@ -368,9 +385,9 @@ impl Shared {
         let out = futures_util::stream::unfold(out, async |mut out: mpsc::Receiver<Beat>| {
             Some((out.recv().await?, out))
         });
-        let (every, latest) = match number < PROBES {
-            true => (PROBES_BEAT, &self.latest_probe),
-            false => (LEASE / BEATS, &self.latest_beat),
+        let every = match one.is_probe {
+            true => PROBES_BEAT,
+            false => LEASE / BEATS,
         };
         let mut sent = Stopwatch::start();
         beats.send(beat.clone()).await?;
@@ -380,7 +397,10 @@ impl Shared {
                 bail!("the coordinator has ended the beats of rank {rank} of group {group}");
             }
             let took = sent.elapsed().as_micros() as u64;
-            latest.fetch_max(took, Ordering::Relaxed);
+            self.latest_beat.fetch_max(took, Ordering::Relaxed);
+            if one.is_probe {
+                self.latest_probe.fetch_max(took, Ordering::Relaxed);
+            }
             tokio::time::sleep(every).await;
             sent = Stopwatch::start();
             beats.send(beat.clone()).await?;
@@ -391,13 +411,11 @@ impl Shared {
 impl Shared {
     async fn try_join(
         &self,
-        connection: u64,
-        group: u32,
-        rank: u32,
+        one: One,
     ) -> anyhow::Result<(CoordinatorClient<Authorized>, JoinReply)> {
         let turn = self.at_a_time.acquire().await?;
-        let address = self.reached.by(connection);
-        let connection = &self.connections[connection as usize];
+        let address = self.reached.by(one.connection);
+        let connection = &self.connections[one.connection as usize];
         let connected = {
             let mut connected = connection.lock().await;
             match &*connected {
@@ -409,8 +427,8 @@ impl Shared {
         };
         let mut client = CoordinatorClient::new(connected);
         let request = JoinRequest {
-            group,
-            rank,
+            group: one.group,
+            rank: one.rank,
             ..self.join.clone()
         };
         let joined = {
