@@ -1,6 +1,6 @@
 //! The authority of a run or a fleet as others reach it, in a process that has its key, for as long as that lives: over
 //! TLS it certifies tasks of Slurm's for their secrets, renews the certificate of whoever shows one, and hands its key on
-//! to the tasks of the first servers.
+//! to the tasks of two other servers.
 
 use std::convert::Infallible;
 use std::io;
@@ -157,7 +157,7 @@ impl Issuing {
         })
     }
 
-    /// The key, for the task of one of the first servers.
+    /// The key, for the task of a server that is to keep it, too.
     fn hand_on(&self, caller: Result<Identity, Unfit>) -> Reply<HandedOn> {
         let Some(Enrolling { keepers, .. }) = self.enrolling else {
             let text = "the authority of a run on this machine hands its key on to nobody";

@@ -1,4 +1,4 @@
-//! How processes of Slurm jobs come by their certificates. The tasks of the first servers are the
+//! How processes of Slurm jobs come by their certificates. The tasks of up to three servers are the
 //! [authority](super::authority) of their run or fleet. Each task but that of server 0 makes its key where it runs, and has
 //! a certificate issued for it, over TLS, for the [secret](super::task_secrets) that its job has made for it.
 
@@ -137,7 +137,7 @@ impl Applicant {
             };
             if waits.elapsed() >= PATIENCE {
                 return Err(error).context(
-                    "no certificate can be had: the tasks of the first servers issue them, and none answers",
+                    "no certificate can be had: the tasks of server 0 and of those that keep its key issue them, and none answers",
                 );
             }
             sleep(PAUSE).await;
@@ -151,11 +151,9 @@ impl Applicant {
         let Some(Whereabouts { certificate, .. }) = there.first() else {
             bail!("no authority is listed");
         };
-        if let Some(kept) = self
-            .enrolled
-            .as_ref()
-            .filter(|kept| kept.by == *certificate && !is_due(&kept.pass))
-        {
+        let kept = self.enrolled.as_ref();
+        let kept = kept.filter(|kept| kept.by == *certificate);
+        if let Some(kept) = kept.filter(|kept| !is_due(&kept.pass)) {
             return Ok(Answered::Issued(kept.pass.clone()));
         }
         let secret = match &self.secret {
@@ -173,9 +171,10 @@ impl Applicant {
         let connector = Connector::without_certificate(certificate)?;
         let addresses: Vec<_> = there.iter().map(|there| there.address.clone()).collect();
         let asked = ask::<String>(&connector, &addresses, &request).await;
-        let still = self.enrolled.as_ref();
-        let still = still.filter(|kept| kept.by == *certificate && !is_over(&kept.pass));
-        if let (Err(_), Some(kept)) = (&asked, still) {
+        // Good until it is over, where nobody issues another one.
+        if asked.is_err()
+            && let Some(kept) = kept.filter(|kept| !is_over(&kept.pass))
+        {
             return Ok(Answered::Issued(kept.pass.clone()));
         }
         match asked? {
