@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .PHONY: demo deny fuzz sanitize sanitize-address sanitize-thread miri telemetry-bench attack demo-cosmoflow demo-hep demo-deepcam demo-climate-boxes data-cosmology data-hep data-hep-few check-hep data-climate check-climate test python python-test \
   python-examples python-torches python-torch-oldest python-torch-newest python-types python-bench wheel wheel-test watch-test example \
   chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick experiments-hep experiments-deepcam \
-  time-to-target-cosmoflow time-to-target-deepcam mnist setup lint proto nccl nccl-check \
+  time-to-target-cosmoflow time-to-target-deepcam mnist setup setup-checks lint proto nccl nccl-check \
   cuda gpu-test gpu-check man completions alerts-test tensorboard-test mllog-test \
   export-clients export-test release release-key release-test docs worlds clean help
 
@@ -143,7 +143,8 @@ test: setup
 # so that none is built twice with other features.
 python: setup
 	$(if $(TRADEWIND_BUILT),,cargo build --workspace --bins --lib)
-	@ln -sfn $(abspath $(or $(CARGO_TARGET_DIR),target))/debug/lib_native.so worker/python/tradewind/_native.abi3.so
+	@built=$(abspath $(or $(CARGO_TARGET_DIR),target))/debug/lib_native.so here=worker/python/tradewind/_native.abi3.so; \
+	  [ "$$(readlink $$here)" = "$$built" ] || ln -sfn "$$built" $$here
 
 # Of a Python environment, and the folder that lets its torch be imported without NVIDIA's libraries.
 python-here = LD_LIBRARY_PATH=$(abspath $(2)) PYTHONPATH=$(abspath $(2)):$(abspath worker/python) $(abspath $(1))/bin/python
@@ -530,6 +531,9 @@ $(CUDA): | $(TORCH)
 
 proto:
 	cargo run --quiet --package tradewind-codegen
+
+# What .ci/run needs besides, so that no two of its stages fetch it at once.
+setup-checks: setup $(MYPY) $(TORCH_WITHOUT_NVIDIA) $(LIGHTNING)
 
 # A libtorch of the user's own wins over the one in the tree.
 setup: $(if $(LIBTORCH)$(LIBTORCH_USE_PYTORCH),,$(TORCH)) $(TOOLS) $(GRPC) $(DATA)
