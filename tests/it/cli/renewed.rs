@@ -68,7 +68,9 @@ fn a_run_goes_on_past_the_lives_of_its_certificates() {
         .key("servers.replication", "2")
         .key("cluster.people", "[\"alice\", \"bob\"]")
         .key("cluster.security", "\"tls\"")
-        .key("cluster.certificate_s", "60");
+        .key("cluster.certificate_s", "60")
+        // Minutes, in which it need not compute much.
+        .key("pace.step_seconds", "0.2");
     let mut running = run.key("train.consistency", "\"async\"").start();
     let rows = running.trains(2);
     lives(&running, 2);

@@ -27,7 +27,7 @@ fn check_run(
         .key("slurm.ranks_per_node", "1");
     // Half a minute and more of two groups.
     let run = match finishes {
-        true => run.key("train.samples", "25600"),
+        true => run.key("train.samples", "12800"),
         false => run,
     };
     let submitted = slurm.submit(&run);
@@ -52,7 +52,7 @@ fn check_run(
 fn the_node_of_a_group_is_powered_off() {
     check(&["n8"], true, |slurm, submitted| {
         slurm.node("off", "n8");
-        submitted.goes_on(0, 100);
+        submitted.goes_on(0, 50);
         submitted.tells("rank 1 of group 1 is lost");
     });
 }
@@ -63,11 +63,11 @@ fn the_node_of_a_group_is_powered_off() {
 fn the_only_node_of_a_group_is_powered_off() {
     let slurm = Slurm::take();
     let run = endless()
-        .key("train.samples", "12800")
+        .key("train.samples", "6400")
         .key("liveness.snapshot_ms", "2000");
     let submitted = slurm.submit(&run);
-    submitted.goes_on(0, 50);
-    submitted.goes_on(1, 50);
+    submitted.goes_on(0, 25);
+    submitted.goes_on(1, 25);
     let jobs = submitted.jobs();
     let own = jobs.iter().find(|job| job.number.ends_with("+2")).unwrap();
     let node = own.reason.clone();
@@ -101,8 +101,8 @@ fn the_only_node_of_a_group_is_powered_off() {
 fn the_node_of_a_server_is_powered_off() {
     check(&["n2"], true, |slurm, submitted| {
         slurm.node("off", "n2");
-        submitted.goes_on(0, 100);
-        submitted.goes_on(1, 100);
+        submitted.goes_on(0, 50);
+        submitted.goes_on(1, 50);
         submitted.tells("server 0 answers for shard 1");
         let told = submitted.status();
         assert!(told.contains("lost by restoring: nothing"), "{told}");
@@ -120,8 +120,8 @@ fn the_batch_node_is_powered_off() {
         let successor = submitted.out().join("slurm/authorities/1.json");
         wait_for("a successor", || successor.exists().then_some(()));
         slurm.node("off", "n1");
-        submitted.goes_on(0, 100);
-        submitted.goes_on(1, 100);
+        submitted.goes_on(0, 50);
+        submitted.goes_on(1, 50);
         let told = submitted.status();
         assert!(told.contains("coordinator 2 at"), "{told}");
         assert!(told.contains("lost by restoring: nothing"), "{told}");
@@ -161,8 +161,8 @@ fn a_cable_is_cut_and_plugged_in_again() {
                 events.find(|event| missed.iter().any(|words| event.contains(words)))
             });
             slurm.node("uncut", node);
-            submitted.goes_on(0, 100);
-            submitted.goes_on(1, 100);
+            submitted.goes_on(0, 50);
+            submitted.goes_on(1, 50);
             let told = submitted.status();
             assert!(told.contains("lost by restoring: nothing"), "{told}");
         });
@@ -178,8 +178,8 @@ fn a_rank_and_a_server_are_killed() {
         group_1_forms_anew(submitted);
         kill_process_of(submitted, "servers");
         a_server_is_up_again(submitted);
-        submitted.goes_on(0, 100);
-        submitted.goes_on(1, 100);
+        submitted.goes_on(0, 50);
+        submitted.goes_on(1, 50);
         assert_eq!(submitted.jobs().len(), 3, "no job was put back");
     });
 }

@@ -31,7 +31,7 @@ fn endless() -> Run {
         .key("servers.replication", "2")
         .key("cluster.groups", "[1, 1]")
         .key("train.consistency", "\"async\"")
-        .key("pace.step_seconds", "0.05")
+        .key("pace.step_seconds", "0.1")
 }
 
 /// Kills the process of one of the tasks of a component, `servers` or `group 1`; the task starts it again.

@@ -87,14 +87,14 @@ fn a_script_survives_the_loss_of_a_node() {
         .key("slurm.ranks_per_node", "1")
         .key("train.consistency", "\"async\"")
         .key("train.batch", "8")
-        .key("pace.step_seconds", "0.05")
-        .key("train.samples", "12800");
+        .key("pace.step_seconds", "0.1")
+        .key("train.samples", "6400");
     let submitted = slurm.submit(&run);
     submitted.goes_on(0, 20);
     submitted.goes_on(1, 20);
     strangers_are_refused(&slurm, &submitted);
     slurm.node("off", "n8");
-    submitted.goes_on(0, 100);
+    submitted.goes_on(0, 50);
     submitted.goes_on(1, 20);
     let summary = submitted.summary();
     slurm.node("on", "n8");
