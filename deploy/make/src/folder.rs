@@ -370,7 +370,11 @@ impl Folder<'_> {
     fn write_hdf5(&self, path: &Path, sample: &Sample) -> Result<(), DataError> {
         let part = path.with_extension("part");
         let written = || -> hdf5_metno::Result<()> {
-            let file = hdf5_metno::File::create(&part)?;
+            // Files of HDF5 1.8 and later say when their groups were made; these have the same bytes when they are
+            // made again.
+            let file = hdf5_metno::FileBuilder::new()
+                .with_fapl(|access| access.libver_earliest())
+                .create(&part)?;
             for ((field, dataset), values) in
                 self.fields.iter().zip(self.datasets).zip(&sample.values)
             {

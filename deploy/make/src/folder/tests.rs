@@ -1,4 +1,6 @@
 use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
 
 use super::*;
 
@@ -23,7 +25,7 @@ fn make(
         version: 1,
         tools: "a tool 1.0",
         fields: &[Field::new("number", Kind::F32, &[2])],
-        datasets: &["n"],
+        datasets: &["made/n"],
         units: 7,
         unit_samples: 2,
         file_units: 2,
@@ -87,6 +89,8 @@ fn what_is_there_is_not_made_again() {
         fs::remove_file(folder.join(CARD)).unwrap();
         fs::remove_file(folder.join(file)).unwrap();
         fs::write(folder.join("train/00001.pack.part"), "half").unwrap();
+        // HDF5 would note the second in which a file was made.
+        thread::sleep(Duration::from_millis(1100));
         let again = make(&folder, 1, form, &notes).unwrap();
         assert_eq!((again.samples, again.found), (14, 10));
         assert_eq!(noted(&notes), units);
