@@ -370,8 +370,8 @@ impl Folder<'_> {
     fn write_hdf5(&self, path: &Path, sample: &Sample) -> Result<(), DataError> {
         let part = path.with_extension("part");
         let written = || -> hdf5_metno::Result<()> {
-            // Files of HDF5 1.8 and later say when their groups were made; these have the same bytes when they are
-            // made again.
+            // In the form of before HDF5 1.8. Later ones note when a group was made, and a file that is made again would
+            // have other bytes.
             let file = hdf5_metno::FileBuilder::new()
                 .with_fapl(|access| access.libver_earliest())
                 .create(&part)?;
