@@ -138,7 +138,7 @@ fn configured(groups: &[u32], consistency: &str) -> Config {
         exchange.per_bucket = true
         exchange.block_bytes = 8
         exchange.bucket_bytes = 16
-        liveness.lease_ms = 1000
+        liveness.lease_ms = 30000
         liveness.heartbeat_ms = 200
         liveness.retry_ms = 2000
         "#,
