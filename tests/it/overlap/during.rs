@@ -125,7 +125,10 @@ impl Training for Layers {
     }
 }
 
-fn configured(groups: &[u32], consistency: &str) -> Config {
+/// A lease that outlasts a pause of a busy machine.
+const LEASE_MS: u64 = 30_000;
+
+fn configured(groups: &[u32], consistency: &str, lease_ms: u64) -> Config {
     let ranks = groups.iter().sum::<u32>() as usize;
     let text = format!(
         r#"
@@ -138,11 +141,12 @@ fn configured(groups: &[u32], consistency: &str) -> Config {
         exchange.per_bucket = true
         exchange.block_bytes = 8
         exchange.bucket_bytes = 16
-        liveness.lease_ms = 30000
+        liveness.lease_ms = {lease_ms}
         liveness.heartbeat_ms = 200
-        liveness.retry_ms = 2000
+        liveness.retry_ms = {}
         "#,
         STEPS * ranks * BATCH,
+        2 * lease_ms,
     );
     training::configured(&text, &[])
 }
@@ -226,7 +230,7 @@ fn versions(fleet: &Fleet, layout: &Layout) -> Vec<u64> {
 fn check_poisoned(groups: &[u32], consistency: &str, layer: &'static str) {
     let what = format!("{groups:?} {consistency} {layer}");
     let fleet = Fleet::start(2, "");
-    let config = configured(groups, consistency);
+    let config = configured(groups, consistency, LEASE_MS);
     let ranks = train(&config, &fleet.coordinator(), vec![Event::Poison(layer)]);
     let values: Vec<_> = ranks.into_iter().map(Result::unwrap).collect();
 
@@ -293,7 +297,8 @@ fn an_exchange_that_fails_during_backward_ends_the_step() {
     let fleet = Fleet::start(2, "");
     let coordinator = fleet.coordinator();
     let event = Event::End(Arc::new(Mutex::new(Some(fleet))));
-    let config = configured(&[1], "sync");
+    // So long, twice, the rank looks for servers.
+    let config = configured(&[1], "sync", 3_000);
     let failed = train(&config, &coordinator, vec![event]).remove(0);
     let failed = failed.unwrap_err();
     // The servers cannot be reached, or the lease has gone with them.
@@ -307,7 +312,7 @@ fn an_exchange_that_fails_during_backward_ends_the_step() {
 #[test]
 fn a_peer_that_ends_breaks_the_group_and_nothing_hangs() {
     let fleet = Fleet::start(2, "");
-    let config = configured(&[2], "sync");
+    let config = configured(&[2], "sync", LEASE_MS);
     let events = vec![Event::Nothing, Event::Fail];
     let ranks = train(&config, &fleet.coordinator(), events);
     let errors: Vec<_> = ranks.into_iter().map(Result::unwrap_err).collect();
