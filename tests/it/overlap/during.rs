@@ -297,7 +297,7 @@ fn an_exchange_that_fails_during_backward_ends_the_step() {
     let fleet = Fleet::start(2, "");
     let coordinator = fleet.coordinator();
     let event = Event::End(Arc::new(Mutex::new(Some(fleet))));
-    // So long, twice, the rank looks for servers.
+    // A short lease: the rank looks for the servers for twice as long, and fails only then.
     let config = configured(&[1], "sync", 3_000);
     let failed = train(&config, &coordinator, vec![event]).remove(0);
     let failed = failed.unwrap_err();
