@@ -132,11 +132,13 @@ demo-climate-boxes: data-climate
 # A process of tests computes with one thread: PyTorch's threads wait for each other busily, while other tests need
 # the cores. Runs that tests start have what a run has.
 ONE_THREAD := OMP_NUM_THREADS=1
+# Tests wait more than they compute: one more than there are cores runs at a time.
+TEST_THREADS = RUST_TEST_THREADS=$$(($$(nproc) + 1))
 
 test: setup
 	$(call say,building and running the tests (the first build takes 5 to 15 minutes on 2 cores))
 	$(if $(TRADEWIND_BUILT),,cargo build --workspace --bins)
-	$(ONE_THREAD) cargo test --workspace
+	$(ONE_THREAD) $(TEST_THREADS) cargo test --workspace
 	@$(MAKE) --no-print-directory python-test
 
 # The Python package where it lies: worker/python is to be on PYTHONPATH. All libraries are built at once,
@@ -616,11 +618,11 @@ $(DENY):
 	@cargo install --quiet --locked --debug --root $(DEPS)/cargo-deny cargo-deny@0.20.2
 	@touch $@
 
-# Its own package on crates.io; wheels of it are made by others. Unoptimised it is built in half the time,
-# and makes the site in two seconds.
+# Its own package on crates.io; wheels of it are made by others. Unoptimised and without symbols it is built
+# sooner, and makes the site in two seconds.
 $(MDBOOK):
 	$(call say,building mdBook 0.5.4 (about a minute on 2 cores$(comma) once))
-	@cargo install --quiet --locked --debug --root $(DEPS)/mdbook --no-default-features --features search mdbook@0.5.4
+	@CARGO_PROFILE_DEV_DEBUG=false cargo install --quiet --locked --debug --root $(DEPS)/mdbook --no-default-features --features search mdbook@0.5.4
 	@touch $@
 
 # HadCM3 annual mean surface air temperature, scenarios A1B and E1; UK Open Government Licence.

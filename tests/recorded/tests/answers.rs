@@ -13,9 +13,9 @@ use tradewind_recorded::{Plan, Recorded, Start};
 
 const SECONDS: Duration = Duration::from_secs(1);
 
-/// Runs that are recorded at once, of all tests. They pause more than they work: so many keep a third of
-/// a core busy.
-const AT_ONCE: usize = 6;
+/// Runs that are recorded at once, of all tests. They pause more than they work: so many keep a core
+/// and a half busy.
+const AT_ONCE: usize = 12;
 
 /// Places that no run has.
 static FREE: Mutex<usize> = Mutex::new(AT_ONCE);
