@@ -18,8 +18,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 use serde::{Deserialize, Serialize};
+use tradewind_data::hdf5::write_sample;
 use tradewind_data::packed::{Packed, Settings, Writer};
-use tradewind_data::{DataError, Field, Hdf5Folder, Kind, Source, manifest};
+use tradewind_data::{DataError, Field, Hdf5Folder, Source, manifest};
 use tradewind_process::whole;
 use tradewind_report::picture::Picture;
 
@@ -369,34 +370,12 @@ impl Folder<'_> {
 
     fn write_hdf5(&self, path: &Path, sample: &Sample) -> Result<(), DataError> {
         let part = path.with_extension("part");
-        let written = || -> hdf5_metno::Result<()> {
-            // In the form of before HDF5 1.8. Later ones note when a group was made, and a file that is made again would
-            // have other bytes.
-            let file = hdf5_metno::FileBuilder::new()
-                .with_fapl(|access| access.libver_earliest())
-                .create(&part)?;
-            for ((field, dataset), values) in
-                self.fields.iter().zip(self.datasets).zip(&sample.values)
-            {
-                let set = Set {
-                    file: &file,
-                    name: dataset,
-                    shape: &field.shape,
-                    values,
-                };
-                match field.kind {
-                    Kind::U8 => set.write(|[byte]: [u8; 1]| byte),
-                    Kind::I16 => set.write(i16::from_le_bytes),
-                    Kind::F16 => set.write(half::f16::from_le_bytes),
-                    Kind::F32 => set.write(f32::from_le_bytes),
-                    Kind::I32 | Kind::BF16 => {
-                        Err(format!("{field} is of a kind that is not written").into())
-                    }
-                }?;
-            }
-            file.close()
+        let named = |(field, dataset): (&Field, &&str)| Field {
+            name: (*dataset).into(),
+            ..field.clone()
         };
-        written().map_err(|error| DataError::file(path, error))?;
+        let fields: Vec<Field> = self.fields.iter().zip(self.datasets).map(named).collect();
+        write_sample(&part, &fields, &sample.values)?;
         fs::rename(&part, path).map_err(|error| DataError::of_system(path, &error))
     }
 
@@ -481,26 +460,6 @@ impl Folder<'_> {
             tools,
             blake3::hash(json).to_hex(),
         )
-    }
-}
-
-/// A data set that is to be.
-struct Set<'a> {
-    file: &'a hdf5_metno::File,
-    name: &'a str,
-    shape: &'a [usize],
-    values: &'a [u8],
-}
-
-impl Set<'_> {
-    fn write<T: hdf5_metno::H5Type, const BYTES: usize>(
-        &self,
-        number: impl Fn([u8; BYTES]) -> T,
-    ) -> hdf5_metno::Result<()> {
-        let numbers = self.values.as_chunks::<BYTES>().0.iter();
-        let numbers: Vec<T> = numbers.map(|bytes| number(*bytes)).collect();
-        let set = self.file.new_dataset::<T>().shape(self.shape);
-        set.create(self.name)?.write_raw(&numbers)
     }
 }
 

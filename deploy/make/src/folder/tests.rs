@@ -2,6 +2,8 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
+use tradewind_data::Kind;
+
 use super::*;
 
 /// Units of two samples with their numbers; made units are noted.

@@ -785,16 +785,17 @@ fn a_sample_that_is_written_is_read_again() {
         Field::varying("rows", Kind::U8, &[2], 4),
         Field::new("label", Kind::I32, &[]),
         Field::new("target", Kind::F32, &[2]),
+        Field::new("of/half", Kind::F16, &[]),
     ];
     for sample in 0..2u8 {
         let volume = [1, sample, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12].to_vec();
         let rows = vec![sample + 1; 2 * usize::from(sample)];
         let target = [0.5f32, -2.0].map(f32::to_le_bytes).concat();
-        let values = [volume, rows, vec![7, 0, 0, sample], target];
+        let values = [volume, rows, vec![7, 0, 0, sample], target, vec![0, 0x3C]];
         let path = folder.path().join(format!("{sample}.h5"));
         write_sample(&path, &fields, &values).unwrap();
     }
-    let layout = "volume=volume,rows=rows[rows<=4],label=label,target=target";
+    let layout = "volume=volume,rows=rows[rows<=4],label=label,target=target,of/half=of/half";
     let source = Hdf5Folder::open(folder.path(), Some(&layout.parse().unwrap())).unwrap();
     assert_eq!(source.fields(), fields);
     let batch = crate::read_batch(&source, &[1, 0], &mut crate::Memory {}).unwrap();
@@ -805,8 +806,9 @@ fn a_sample_that_is_written_is_read_again() {
     assert_eq!(batch.columns[1].offsets.as_deref(), Some(&[0, 1, 1][..]));
     assert_eq!(columns[2], [7, 0, 0, 1, 7, 0, 0, 0]);
     assert_eq!(columns[3][..8], [0, 0, 0, 0x3F, 0, 0, 0, 0xC0]);
-    let half = [Field::new("half", Kind::F16, &[])];
-    let error = write_sample(&folder.path().join("x.h5"), &half, &[vec![0, 0]]);
+    assert_eq!(columns[4], [0, 0x3C, 0, 0x3C]);
+    let brain = [Field::new("brain", Kind::BF16, &[])];
+    let error = write_sample(&folder.path().join("x.h5"), &brain, &[vec![0, 0]]);
     let error = error.unwrap_err().to_string();
-    assert!(error.contains("half f16 [] is of a kind"), "{error}");
+    assert!(error.contains("brain bf16 [] is of a kind"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Writing HDF5 files of one sample each, to measure how fast they are read.
+//! Writing HDF5 files of one sample each.
 
 use std::path::Path;
 
@@ -6,17 +6,18 @@ use hdf5_metno::{File, FileBuilder, H5Type};
 
 use crate::{DataError, Field, Kind};
 
-/// Writes a sample into a file of its own: a data set of each field's name, in one piece, as CosmoFlow's and
-/// DeepCAM's are. The first extent of a field whose rows vary counts them.
+/// Writes a sample into a file of its own: a data set of each field's name (`group/set`: in a group), in one piece, as
+/// CosmoFlow's and DeepCAM's are. The first extent of a field whose rows vary counts them. Equal samples are equal files.
 ///
 /// # Errors
-/// A file that cannot be written; numbers of a kind that HDF5 does not have.
+/// A file that cannot be written; numbers of a kind that HDF5 does not have (`bf16`).
 pub fn write_sample(path: &Path, fields: &[Field], values: &[Vec<u8>]) -> Result<(), DataError> {
     let written = || -> hdf5_metno::Result<()> {
-        // The library would lock the file, and a process that another thread starts meanwhile inherits its
-        // descriptor: the lock would hold for as long as that process lives.
+        // In the form of before HDF5 1.8: later ones note when a group was made. And without the library's lock: a
+        // process that another thread starts meanwhile inherits the file's descriptor, and the lock would hold for as
+        // long as that process lives.
         let file = FileBuilder::new()
-            .with_fapl(|access| access.file_locking(false))
+            .with_fapl(|access| access.libver_earliest().file_locking(false))
             .create(path)?;
         for (field, values) in fields.iter().zip(values) {
             let set = Set {
@@ -28,10 +29,9 @@ pub fn write_sample(path: &Path, fields: &[Field], values: &[Vec<u8>]) -> Result
                 Kind::U8 => set.write(|[byte]: [u8; 1]| byte),
                 Kind::I16 => set.write(i16::from_le_bytes),
                 Kind::I32 => set.write(i32::from_le_bytes),
+                Kind::F16 => set.write(half::f16::from_le_bytes),
                 Kind::F32 => set.write(f32::from_le_bytes),
-                Kind::F16 | Kind::BF16 => {
-                    Err(format!("{field} is of a kind that is not written").into())
-                }
+                Kind::BF16 => Err(format!("{field} is of a kind that is not written").into()),
             }?;
         }
         file.close()
