@@ -132,13 +132,11 @@ demo-climate-boxes: data-climate
 # A process of tests computes with one thread: PyTorch's threads wait for each other busily, while other tests need
 # the cores. Runs that tests start have what a run has.
 ONE_THREAD := OMP_NUM_THREADS=1
-# Tests wait more than they compute: one more than there are cores runs at a time.
-TEST_THREADS = RUST_TEST_THREADS=$$(($$(nproc) + 1))
 
 test: setup
 	$(call say,building and running the tests (the first build takes 5 to 15 minutes on 2 cores))
 	$(if $(TRADEWIND_BUILT),,cargo build --workspace --bins)
-	$(ONE_THREAD) $(TEST_THREADS) cargo test --workspace
+	$(ONE_THREAD) cargo test --workspace
 	@$(MAKE) --no-print-directory python-test
 
 # The Python package where it lies: worker/python is to be on PYTHONPATH. All libraries are built at once,
