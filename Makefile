@@ -149,8 +149,8 @@ python: setup
 # Of a Python environment, and the folder that lets its torch be imported without NVIDIA's libraries.
 python-here = LD_LIBRARY_PATH=$(abspath $(2)) PYTHONPATH=$(abspath $(2)):$(abspath worker/python) $(abspath $(1))/bin/python
 # They wait more than they compute: each file is a process, and what it prints is shown when it ends. The longest
-# begins first, so that it is not alone at the end.
-python-tests = cd worker/python/tests && printf '%s\n' test_islands.py test_*.py | awk '!seen[$$0]++' | xargs -P 4 -I{} bash -c \
+# begin first, so that none is alone at the end.
+python-tests = cd worker/python/tests && printf '%s\n' test_island*.py test_*.py | awk '!seen[$$0]++' | xargs -P 4 -I{} bash -c \
   'told=$$($(ONE_THREAD) $(call python-here,$(1),$(2)) -m unittest {} 2>&1); status=$$?; printf "%s\n%s\n" {} "$$told"; exit $$status'
 PYTHON_HERE = $(call python-here,$(VENV),$(TORCH_WITHOUT_NVIDIA))
 python-test: python $(TORCH_WITHOUT_NVIDIA)

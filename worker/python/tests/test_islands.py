@@ -1,156 +1,18 @@
-"""Groups whose model is sharded by FSDP2, in real runs."""
+"""Groups whose model is sharded by FSDP2 evaluate, are saved, and lose ranks."""
 
 import json
 import os
 import tempfile
 import unittest
-from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
 import torch
-from torch import nn
 from torch.distributed.checkpoint import load
 
 import tradewind as tw
-from runs import ASYNC, Keys, Run, RunCase
-from scripts import Lines, loss_of
-
-try:
-    from torch.distributed.checkpoint import HuggingFaceStorageReader
-
-    import island_scripts
-except ImportError:
-    # Of a torch before 2.6.
-    island_scripts = None
-
-#: So small that tensors span blocks.
-SMALL: Keys = {"exchange.block_bytes": 64, "exchange.bucket_bytes": 128}
-ALONE: Keys = {"script.sharded": True}
-DILOCO: Keys = {
-    "local.algorithm": "diloco",
-    "local.steps": 4,
-    "optimizer.name": "outer-nesterov",
-    "optimizer.learning_rate": 0.7,
-    "optimizer.momentum": 0.9,
-    "script.attach": True,
-}
-
-State = dict[str, torch.Tensor]
-
-
-@unittest.skipIf(island_scripts is None, "this torch has no fully_shard")
-class IslandCase(RunCase):
-    scripts = "island_scripts.py"
-
-    def trained(self, groups: list[int], keys: Keys, steps: int) -> Run:
-        keys = {"cluster.servers": 2, **SMALL, **keys}
-        run = self.launch("train", keys, groups=groups, samples=8 * sum(groups) * steps)
-        run.text = self.completes(run)
-        return run
-
-    def state(self, run: Run, name: str, rank: str) -> State:
-        """What the rank has told last."""
-        lines = run.lines(f"{name}-{rank}")
-        self.assertTrue(lines, f"{name} of {rank}: {run.logs()}")
-        return {name: torch.tensor(values) for name, values in lines[-1].items()}
-
-    def same(self, run: Run, name: str, groups: list[int]) -> State:
-        """All ranks have told the same, bit for bit."""
-        first, *others = (self.state(run, name, rank) for rank in ranks(groups))
-        for other in others:
-            for name, values in first.items():
-                self.assertTrue(torch.equal(other[name], values), name)
-        return first
-
-    def in_one_process(self, run: Run, groups: list[int]) -> Iterator[nn.Module]:
-        """The model of `without_statistics` after each step, of plain PyTorch on the union of the batches."""
-        # One group has created the values, and the others have them.
-        initial = self.same(run, "initial", groups)
-        net, data = island_scripts.without_statistics(), Lines()
-        net.load_state_dict({name: initial[name].view(values.shape) for name, values in net.state_dict().items()})
-        opt = torch.optim.SGD(net.parameters(), lr=0.05)
-        for numbers in zip(*(run.lines(f"batches-{rank}") for rank in ranks(groups)), strict=True):
-            union = [number for batch in numbers for number in batch]
-            opt.zero_grad()
-            loss_of(net, [data.x[union], data.y[union], None]).backward()
-            opt.step()
-            yield net
-
-
-def error_of(net: nn.Module) -> float:
-    """What the scripts evaluate."""
-    data = Lines()
-    net.eval()
-    with torch.no_grad():
-        error = float(loss_of(net, [data.x, data.y, None]))
-    net.train()
-    return error
-
-
-def ranks(groups: list[int]) -> list[str]:
-    return [f"{group}-{rank}" for group, size in enumerate(groups) for rank in range(size)]
-
-
-def distance(got: State, want: State, names: list[str]) -> float:
-    """Relative, in L2."""
-    ours, theirs = (torch.cat([state[name].flatten() for name in names]).double() for state in (got, want))
-    return float((ours - theirs).norm() / theirs.norm())
-
-
-class Equality(IslandCase):
-    """`sync` is synchronous: as one process on the union of the batches."""
-
-    def check(self, groups: list[int], keys: Keys = {}) -> None:
-        run = self.trained(groups, keys, 50)
-        initial = self.same(run, "initial", groups)
-        steps = list(self.in_one_process(run, groups))
-        self.assertEqual(len(steps), 50)
-        net = steps[-1]
-        names = [name for name, _ in net.named_parameters()]
-        got = self.same(run, "state", groups)
-        self.assertLess(distance(got, net.state_dict(), names), 1e-6)
-        self.assertGreater(distance(got, initial, names), 0.1)
-
-    def test_two_islands_of_two(self) -> None:
-        self.check([2, 2])
-
-    def test_islands_of_four_and_of_two_beside_a_rank_with_the_whole_model(self) -> None:
-        self.check([4, 2, 1])
-
-    def test_islands_of_three_and_of_two_whose_rows_do_not_divide(self) -> None:
-        self.check([3, 2, 1])
-
-    def test_a_rank_alone_may_have_its_model_sharded_too(self) -> None:
-        self.check([1], ALONE)
-
-
-class AsAPlainGroup(IslandCase):
-    """An island trains as a group does whose ranks have the whole model."""
-
-    def check(self, keys: Keys) -> None:
-        keys = {"train.consistency": "sync", **keys}
-        whole, island = (self.trained([2], {**keys, "script.whole": w}, 24) for w in (True, False))
-        states = [self.same(run, "state", [2]) for run in (whole, island)]
-        names = [name for name, values in states[0].items() if values.is_floating_point()]
-        self.assertLess(distance(states[1], states[0], names), 1e-5)
-        self.assertGreater(distance(states[1], self.state(island, "initial", "0-0"), names), 0.01)
-
-    def test_with_statistics_and_gradients_that_are_shortened(self) -> None:
-        self.check({"script.model": "statistics", "optimizer.clip_norm": 0.5, "optimizer.name": "adam"})
-
-    def test_with_several_batches_for_a_step(self) -> None:
-        self.check({"script.count": 2, "train.batches_per_step": 2, "script.norm": 0.5})
-
-    def test_with_local_steps(self) -> None:
-        self.check(DILOCO)
-
-    def test_with_exchanges_behind_the_next_step(self) -> None:
-        # Statistics of the last step, which is not exchanged, would be each rank's own.
-        self.check({"train.overlap": 1})
-
-    def test_with_answers_that_are_differences(self) -> None:
-        self.check({"exchange.down": "bf16", "exchange.up": "bf16"})
+from islands import ALONE, SMALL, HuggingFaceStorageReader, IslandCase, distance, error_of, island_scripts, ranks
+from runs import ASYNC, Keys, Run
 
 
 class Evaluating(IslandCase):
