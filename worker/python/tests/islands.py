@@ -20,14 +20,6 @@ except ImportError:
 #: So small that tensors span blocks.
 SMALL: Keys = {"exchange.block_bytes": 64, "exchange.bucket_bytes": 128}
 ALONE: Keys = {"script.sharded": True}
-DILOCO: Keys = {
-    "local.algorithm": "diloco",
-    "local.steps": 4,
-    "optimizer.name": "outer-nesterov",
-    "optimizer.learning_rate": 0.7,
-    "optimizer.momentum": 0.9,
-    "script.attach": True,
-}
 
 State = dict[str, torch.Tensor]
 

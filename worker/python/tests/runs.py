@@ -35,6 +35,14 @@ DEFAULTS: Keys = {
     "optimizer.learning_rate": 0.05,
 }
 ASYNC: Keys = {"train.consistency": "async"}
+DILOCO: Keys = {
+    "local.algorithm": "diloco",
+    "local.steps": 4,
+    "optimizer.name": "outer-nesterov",
+    "optimizer.learning_rate": 0.7,
+    "optimizer.momentum": 0.9,
+    "script.attach": True,
+}
 
 
 def text_of(keys: Keys) -> str:

@@ -2,8 +2,8 @@
 
 import unittest
 
-from islands import ALONE, DILOCO, IslandCase, distance
-from runs import Keys
+from islands import ALONE, IslandCase, distance
+from runs import DILOCO, Keys
 
 
 class Equality(IslandCase):

@@ -8,17 +8,9 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from runs import ASYNC, Alone, Keys, Run, RunCase
+from runs import ASYNC, DILOCO, Alone, Keys, Run, RunCase
 from scripts import Lines, loss_of, model
 
-DILOCO: Keys = {
-    "local.algorithm": "diloco",
-    "local.steps": 4,
-    "optimizer.name": "outer-nesterov",
-    "optimizer.learning_rate": 0.7,
-    "optimizer.momentum": 0.9,
-    "script.attach": True,
-}
 ELASTIC: Keys = {
     "local.algorithm": "easgd",
     "local.steps": 4,
